@@ -1,0 +1,84 @@
+"""Values about decisions: answers, verdicts, the stages that led to them, and the states of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.detections import Findings
+from pipeline.errors import Reason
+
+
+class Answer(StrEnum):
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+    REVIEW = "review"
+
+
+class RunState(StrEnum):
+    """queued → processing → decided | in_review → decided, or rejected, failed, superseded."""
+
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    DECIDED = "decided"
+    ESCALATED = "escalated"
+    DEFERRED = "deferred"
+    IN_REVIEW = "in_review"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a machine still has work to do on the run."""
+        return self in {RunState.QUEUED, RunState.PROCESSING, RunState.ESCALATED, RunState.DEFERRED}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one question, and all that is needed to account for it.
+
+    `evidence` holds indices of keyframes: those that made it positive or doubtful; all that were judged where it
+    is negative. `stage`, `model` and `weights_sha256` are of the stage that gave the answer or, for `review`, of
+    the last one that tried.
+    """
+
+    question: str
+    answer: Answer
+    score: float
+    stage: str
+    model: str | None
+    weights_sha256: str | None
+    policy: str
+    decision_hash: str
+    owner: str
+    evidence: tuple[int, ...]
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """What one stage did for one video. `findings` maps keyframe index → what the model said about it."""
+
+    stage: str
+    model: str
+    weights_sha256: str
+    asked: tuple[str, ...]
+    settled: tuple[str, ...]
+    findings: dict[int, Findings]
+    cpu_s: float
+    money_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeOutcome:
+    """Verdicts for every question of the policy, in its order, and the stages that ran, in theirs."""
+
+    verdicts: tuple[Verdict, ...]
+    stages: tuple[StageRecord, ...]
+
+    @property
+    def state(self) -> RunState:
+        """`in_review` while any question waits for a person, else `decided`."""
+        waiting = any(v.answer is Answer.REVIEW for v in self.verdicts)
+        return RunState.IN_REVIEW if waiting else RunState.DECIDED
