@@ -39,8 +39,8 @@ class Verdict:
     """The answer to one question, and all that is needed to account for it.
 
     `evidence` holds indices of keyframes: those that made it positive or doubtful; all that were judged where it
-    is negative. `stage`, `model` and `weights_sha256` are of the stage that gave the answer or, for `review`, of
-    the last one that tried.
+    is negative. `stage` is the one that gave the answer, `review` where a person must; `model` and
+    `weights_sha256` are of the last model that tried.
     """
 
     question: str

@@ -16,6 +16,11 @@ class Scorer(Protocol):
     def weights_sha256(self) -> str: ...
 
     @property
+    def labels(self) -> Sequence[str]:
+        """Every label the model can give."""
+        ...
+
+    @property
     def batch_size(self) -> int:
         """How many images at once the device gains from; 1 on a CPU."""
         ...

@@ -1,0 +1,154 @@
+"""Policy text → `Policy`, with faults that name the line, the field and the remedy. Pure: no files."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pipeline.cascade.policy import (
+    AnswerRule,
+    CommercialPart,
+    DecisionPart,
+    KeyframesPart,
+    Policy,
+    PricesPart,
+    QuestionPart,
+    StagePart,
+)
+from pipeline.errors import Reason, UserError
+
+MAX_POLICY_CHARS = 1_000_000
+_KNOWN_FIELDS = sorted(
+    {
+        field
+        for part in (
+            Policy, DecisionPart, CommercialPart, PricesPart, KeyframesPart, QuestionPart, StagePart, AnswerRule
+        )
+        for field in part.model_fields
+    }
+)  # fmt: skip
+
+
+def parse_policy(text: str, *, origin: str) -> Policy:
+    """The policy written in `text` (YAML).
+
+    Raises UserError(BAD_POLICY) with one line per fault: `origin:line: field: what is wrong; what to do`.
+    """
+    if len(text) > MAX_POLICY_CHARS:
+        raise UserError(Reason.BAD_POLICY, f"{origin}: longer than {MAX_POLICY_CHARS} characters: not a policy")
+    root = _compose(text, origin)
+    lines = _lines(root)
+    try:
+        return Policy.model_validate(_StrictLoader.value(root))
+    except ValidationError as error:
+        faults = [_fault(origin, lines, details) for details in error.errors()]
+        raise UserError(Reason.BAD_POLICY, "\n".join(faults)) from None
+    except _DuplicateKeyError as error:
+        raise UserError(Reason.BAD_POLICY, f"{origin}:{error.line}: {error.key}: given twice; keep one") from None
+    except yaml.YAMLError as error:
+        raise UserError(Reason.BAD_POLICY, f"{origin}: {_one_line(str(error))}") from None
+
+
+class _DuplicateKeyError(Exception):
+    def __init__(self, key: str, line: int) -> None:
+        super().__init__(key)
+        self.key = key
+        self.line = line
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, which YAML would silently let win, and aliases' bombs."""
+
+    @classmethod
+    def value(cls, root: yaml.Node) -> Any:
+        loader = cls("")
+        try:
+            return loader.construct_document(root)
+        finally:
+            loader.dispose()
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[object] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise _DuplicateKeyError(key.value, key.start_mark.line + 1)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _compose(text: str, origin: str) -> yaml.Node:
+    try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, yaml.SafeLoader)):
+            raise UserError(Reason.BAD_POLICY, f"{origin}: YAML aliases are not allowed; write the value out")
+        root = yaml.compose(text, yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = _one_line(error.problem or str(error))
+        raise UserError(Reason.BAD_POLICY, f"{origin}:{line}: not valid YAML: {problem}") from None
+    except yaml.YAMLError as error:
+        raise UserError(Reason.BAD_POLICY, f"{origin}: not valid YAML: {_one_line(str(error))}") from None
+    except RecursionError:
+        raise UserError(Reason.BAD_POLICY, f"{origin}: nested too deeply: not a policy") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(Reason.BAD_POLICY, f"{origin}:1: a policy is a mapping that starts with `schema_version: 1`")
+    return root
+
+
+def _lines(root: yaml.Node) -> Mapping[tuple[str | int, ...], int]:
+    """Where each field stands: path → line, counted from 1."""
+    lines: dict[tuple[str | int, ...], int] = {(): root.start_mark.line + 1}
+
+    def walk(node: yaml.Node, path: tuple[str | int, ...]) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    lines[(*path, key.value)] = key.start_mark.line + 1
+                    walk(value, (*path, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                lines[(*path, index)] = value.start_mark.line + 1
+                walk(value, (*path, index))
+
+    walk(root, ())
+    return lines
+
+
+def _fault(origin: str, lines: Mapping[tuple[str | int, ...], int], details: ErrorDetails) -> str:
+    path = tuple(part for part in details["loc"] if part != "[key]")
+    known = path
+    while known not in lines:
+        known = known[:-1]
+    field = ".".join(str(part) for part in path) or "policy"
+    return f"{origin}:{lines[known]}: {field}: {_explain(details)}"
+
+
+def _explain(details: ErrorDetails) -> str:
+    match details["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(str(details["loc"][-1]), _KNOWN_FIELDS, n=1)
+            return "no such field; " + (f"did you mean `{near[0]}`?" if near else "remove it")
+        case "missing":
+            return "missing; add it"
+        case "value_error":
+            return str(details["ctx"]["error"])
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a mapping, found {_shown(details['input'])}"
+        case "string_pattern_mismatch":
+            return f"{_shown(details['input'])} does not match {details['ctx']['pattern']}; change it to fit"
+        case _:
+            return f"{details['msg']}, found {_shown(details['input'])}; correct it"
+
+
+def _shown(value: object) -> str:
+    text = "nothing" if value is None else repr(value.model_dump() if isinstance(value, BaseModel) else value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,145 @@
+"""Results as plain JSON values: the one place that knows the shape of what machines read. Pure.
+
+One document per video. `keyframes_document` is what `videosieve keyframes` prints; `analysis_document` adds the
+decision; `rejected_document` stands in for either when the video itself is at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.analyze import Analysis
+from pipeline.cascade.cost import Bill
+from pipeline.cascade.policy import Policy
+from pipeline.detections import Detection
+from pipeline.errors import VideosieveError
+from pipeline.media import Extraction
+from pipeline.verdict import StageRecord, Verdict
+
+SCHEMA_VERSION = 1
+
+Document = dict[str, Any]
+
+
+def keyframes_document(path: str, extraction: Extraction, images: Sequence[str | None]) -> Document:
+    """What is in a video; `images[i]` is where the i-th keyframe's picture was written, None where it was not."""
+    video, cost = extraction.video, extraction.cost
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "path": path,
+        "video": {
+            "duration_s": round(video.duration_s, 3),
+            "width_px": video.width_px,
+            "height_px": video.height_px,
+            "rotation_deg": video.rotation_deg,
+            "codec": video.codec,
+            "container": video.container,
+            "frames": video.frames,
+            "time_base": f"{video.time_base.numerator}/{video.time_base.denominator}",
+        },
+        "cuts_s": [round(t_s, 3) for t_s in extraction.cuts_s],
+        "motion_s": [[round(start_s, 3), round(end_s, 3)] for start_s, end_s in extraction.motion_s],
+        "keyframes": [
+            {
+                "t_s": round(keyframe.t_s, 3),
+                "pts": keyframe.pts,
+                "reason": keyframe.reason.value,
+                "score": round(keyframe.score, 4),
+                "image": image,
+                "size_px": [pixels.shape[1], pixels.shape[0]],
+            }
+            for keyframe, pixels, image in zip(extraction.keyframes, extraction.images, images, strict=True)
+        ],
+        "warnings": list(extraction.warnings),
+        "coverage": round(extraction.coverage, 4),
+        "cost": {
+            "cpu_s": round(cost.cpu_s, 4),
+            "bytes_read": cost.bytes_read,
+            "file_bytes": cost.file_bytes,
+            "ranges": cost.ranges,
+            "frames_decoded": cost.frames_decoded,
+        },
+    }
+
+
+def analysis_document(path: str, policy: Policy, analysis: Analysis, images: Sequence[str | None]) -> Document:
+    """A keyframes document with the verdicts, the way through the cascade and the money."""
+    return {
+        **keyframes_document(path, analysis.extraction, images),
+        "policy": {
+            "name": policy.name,
+            "decision_hash": policy.decision_hash,
+            "owner": policy.commercial.owner,
+            "questions": {
+                name: {"text": question.text, "sensitive": question.sensitive}
+                for name, question in policy.decision.questions.items()
+            },
+        },
+        "state": analysis.outcome.state.value,
+        "verdicts": [_verdict(verdict) for verdict in analysis.outcome.verdicts],
+        "stages": [_stage(stage) for stage in analysis.outcome.stages],
+        "money": _money(analysis.bill),
+    }
+
+
+def rejected_document(path: str, error: VideosieveError) -> Document:
+    """Why a video got no result."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "path": path,
+        "rejected": {"reason": error.reason.value, "detail": error.detail},
+    }
+
+
+def _verdict(verdict: Verdict) -> Document:
+    return {
+        "question": verdict.question,
+        "answer": verdict.answer.value,
+        "score": round(verdict.score, 4),
+        "stage": verdict.stage,
+        "model": verdict.model,
+        "weights_sha256": verdict.weights_sha256,
+        "policy": verdict.policy,
+        "decision_hash": verdict.decision_hash,
+        "owner": verdict.owner,
+        "evidence": list(verdict.evidence),
+        "reason": verdict.reason.value if verdict.reason else None,
+    }
+
+
+def _stage(stage: StageRecord) -> Document:
+    return {
+        "stage": stage.stage,
+        "model": stage.model,
+        "weights_sha256": stage.weights_sha256,
+        "asked": list(stage.asked),
+        "settled": list(stage.settled),
+        "cpu_s": round(stage.cpu_s, 4),
+        "money_nano": stage.money_nano,
+        "findings": [
+            {"keyframe": index, "detections": [_detection(found) for found in findings.detections]}
+            for index, findings in sorted(stage.findings.items())
+        ],
+    }
+
+
+def _detection(detection: Detection) -> Document:
+    box = detection.box
+    return {
+        "label": detection.label,
+        "score": round(detection.score, 4),
+        "box_px": [round(v, 1) for v in (box.left_px, box.top_px, box.right_px, box.bottom_px)] if box else None,
+    }
+
+
+def _money(bill: Bill) -> Document:
+    return {
+        "currency": bill.currency,
+        "total_nano": bill.total_nano,
+        "keyframes_nano": bill.keyframes_nano,
+        "stages_nano": bill.stages_nano,
+        "review_nano": bill.review_nano,
+        "vlm_every_frame_nano": bill.vlm_every_frame_nano,
+        "vlm_every_keyframe_nano": bill.vlm_every_keyframe_nano,
+    }
