@@ -1,4 +1,4 @@
-"""Values about runs in the ledger: claims, commits, and what can be read back of videos, uploads and reviews."""
+"""Values of the ledger: claims, commits, and what can be read back about runs, uploads and reviews."""
 
 from __future__ import annotations
 
