@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import Reason, UserError
+from pipeline.models.catalog import FolderSource, Head, load_catalog
+from tests.models import tiny
+
+
+def test_the_shipped_catalogue_names_licence_and_source_of_every_model() -> None:
+    specs = load_catalog()
+    assert set(specs) == {"nudenet-320n", "open-nsfw", "yolox-nano"}
+    assert all(spec.licence and spec.sources for spec in specs.values())
+    assert "AGPL-3.0" in specs["nudenet-320n"].licence_note
+    assert len(specs["yolox-nano"].labels) == 80
+    assert specs["yolox-nano"].labels[79] == "toothbrush"
+    assert specs["nudenet-320n"].labels == ()
+
+
+def test_an_extra_catalogue_overrides_only_the_fields_it_gives(tmp_path: Path) -> None:
+    path = tiny.catalogue(tmp_path, {"yolox-nano": {"size_bytes": 7, "sources": [{"folder": "weights"}]}})
+    spec = load_catalog(path)["yolox-nano"]
+    assert spec.size_bytes == 7
+    assert spec.head is Head.YOLOX
+    assert spec.sources == (FolderSource(tmp_path / "weights"),)
+
+
+def test_an_extra_catalogue_adds_models(tmp_path: Path) -> None:
+    path = tiny.catalogue(tmp_path, {"mine": tiny.fields(b"x", labels=["a"])})
+    assert load_catalog(path)["mine"].labels == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sha256": "abc"}, "sha256"),
+        ({"colour": "RGB"}, "colour"),
+        ({"file": "../evil.onnx"}, "file"),
+        ({"file": "yolox-nano.onnx"}, "share the file name"),
+        ({"head": "classifier"}, "needs fit stretch or cover"),
+        ({"min_score": 2}, "min_score"),
+        ({"sources": [{"requirement": "numpy>=1", "member": "m"}]}, "sources"),
+        ({"sources": [{"requirement": "--index-url==1", "member": "m"}]}, "sources"),
+        ({"sources": [{"url": "file:///etc/passwd"}]}, "sources"),
+        ({"preprocess": {"input_px": 64, "fit": "stretch", "colour": "BGR"}}, "needs fit letterbox"),
+        ({"preprocess": {"input_px": 64, "fit": "letterbox", "colour": "BGR", "resize_px": 32}}, "resize_px"),
+    ],
+)
+def test_a_mistake_in_an_extra_catalogue_is_named(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    path = tiny.catalogue(tmp_path, {"mine": tiny.fields(b"x") | change})
+    with pytest.raises(UserError, match=said) as caught:
+        load_catalog(path)
+    assert caught.value.reason is Reason.BAD_SETTING
+    assert str(path) in caught.value.detail
+    assert "mine" in caught.value.detail
+
+
+@pytest.mark.parametrize("text", ["models: [", "- a", "models: {a: 1}", "models: {}\nmore: 1", "\0"])
+def test_a_file_that_is_no_catalogue_is_the_users_mistake(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "extra.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"extra\.yaml"):
+        load_catalog(path)
+
+
+def test_a_missing_extra_catalogue_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        load_catalog(tmp_path / "none.yaml")
