@@ -1,0 +1,129 @@
+"""ONNX Runtime sessions that run where they were told to, or say why not."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import onnxruntime as ort  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_state  # type: ignore[import-untyped]
+
+from pipeline.errors import FatalError, Reason, TransientError
+
+Device = Literal["auto", "cpu", "cuda"]
+
+_CUDA = "CUDAExecutionProvider"
+_CPU = "CPUExecutionProvider"
+_CUDA_OPTIONS = {"cudnn_conv_algo_search": "HEURISTIC"}  # the default search runs anew for each batch size
+_DEVICE_REMEDY = (
+    "install onnxruntime-gpu with its CUDA and cuDNN libraries and check `nvidia-smi`, "
+    "or set the device to 'auto' or 'cpu'"
+)
+
+# ONNX Runtime's own exceptions share no base but Exception.
+_RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    ort_state.Fail,
+    ort_state.EPFail,
+    ort_state.EngineError,
+    ort_state.InvalidArgument,
+    ort_state.InvalidGraph,
+    ort_state.InvalidProtobuf,
+    ort_state.NoModel,
+    ort_state.NoSuchFile,
+    ort_state.NotImplemented,
+    ort_state.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+
+
+class Session:
+    """One model, loaded, with one float32 input and one output. Threads may share it.
+
+    With one intra-op thread a run stays on the caller's thread. With more, ONNX Runtime's pool helps; its
+    threads sleep rather than spin between runs, since they share the cores with the decoders.
+    """
+
+    def __init__(self, weights: bytes, *, name: str, device: Device = "auto", threads: int = 1) -> None:
+        """Raises FatalError: DEVICE_UNAVAILABLE when `cuda` is demanded and cannot be had, BAD_MODEL when the
+        weights cannot be loaded or have another number or type of inputs and outputs."""
+        self._name = name
+        self._session = _load(weights, name, device, threads)
+        self.device: Literal["cpu", "cuda"] = "cuda" if _CUDA in self._session.get_providers() else "cpu"
+        if device == "cuda" and self.device != "cuda":
+            raise _no_cuda("the CUDA libraries could not be loaded")
+        self.cpu_clock = cpu_clock(threads)
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1 or len(outputs) != 1:
+            raise _bad(name, f"it has {len(inputs)} inputs and {len(outputs)} outputs, expected one of each")
+        if inputs[0].type != "tensor(float)":
+            raise _bad(name, f"its input is {inputs[0].type}, expected tensor(float): export it in float32")
+        self._input_name: str = inputs[0].name
+        self.input_shape = tuple(size if isinstance(size, int) else None for size in inputs[0].shape)
+        """None stands for a size that is free."""
+        self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The output for one batch. Raises TransientError(MODEL_UNAVAILABLE) when the device fails."""
+        try:
+            (output,) = self._session.run(None, {self._input_name: batch})
+        except _RUNTIME_ERRORS as error:
+            raise TransientError(
+                Reason.MODEL_UNAVAILABLE, f"model '{self._name}' failed on {self.device}: {_first_line(error)}"
+            ) from error
+        return np.asarray(output, dtype=np.float32)
+
+
+def cpu_clock(threads: int) -> Callable[[], float]:
+    """A clock of the CPU seconds that inference takes.
+
+    With one thread, the calling thread's own time: exact, whatever else the process does. With more, the
+    whole process's time, the only one that sees ONNX Runtime's pool: an upper bound where other work runs
+    beside it. Neither counts a GPU's time.
+    """
+    return time.thread_time if threads == 1 else time.process_time
+
+
+def prepare_cuda(device: Device) -> None:
+    """Find CUDA libraries that pip installed. Call once, before any session, while nothing prints results."""
+    if device != "cpu" and _CUDA in ort.get_available_providers() and hasattr(ort, "preload_dlls"):
+        with contextlib.redirect_stdout(sys.stderr):  # it prints what it cannot find; stdout is for results
+            ort.preload_dlls()
+
+
+def _load(weights: bytes, name: str, device: Device, threads: int) -> Any:
+    offered = ort.get_available_providers()
+    if device == "cuda" and _CUDA not in offered:
+        raise _no_cuda(f"this ONNX Runtime offers only {', '.join(offered)}")
+    providers: list[str | tuple[str, dict[str, str]]] = [_CPU]
+    if device != "cpu" and _CUDA in offered:
+        providers.insert(0, (_CUDA, _CUDA_OPTIONS))
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        # Without enable_fallback=0 a failing GPU silently becomes a CPU, at loading or in the middle of a run.
+        return ort.InferenceSession(weights, options, providers=providers, enable_fallback=0)
+    except ort_state.EPFail as error:
+        raise _no_cuda(_first_line(error)) from error
+    except _RUNTIME_ERRORS as error:
+        raise _bad(name, f"it cannot be loaded: {_first_line(error)}") from error
+
+
+def _no_cuda(why: str) -> FatalError:
+    return FatalError(Reason.DEVICE_UNAVAILABLE, f"device 'cuda' is not available: {why}; {_DEVICE_REMEDY}")
+
+
+def _bad(name: str, what: str) -> FatalError:
+    return FatalError(Reason.BAD_MODEL, f"model '{name}': {what}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
