@@ -1,0 +1,229 @@
+"""Loads models on first use and lets them judge images: the cascade's `Models` port."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.detections import Findings, Scored
+from pipeline.errors import FatalError, Reason, TransientError, UserError
+from pipeline.media import BgrImage
+from pipeline.models import classifier, yolo
+from pipeline.models.catalog import Head, Layout, ModelSpec
+from pipeline.models.onnx import Device, Session, prepare_cuda
+from pipeline.models.registry import Registry
+from pipeline.models.tensor import to_tensor
+
+CUDA_BATCH = 8
+_MAX_NAMES_CHARS = 200_000
+_PX_RANGE = range(16, 4097)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    spec: ModelSpec
+    session: Session
+    labels: tuple[str, ...]
+    stride_px: int
+
+
+class ModelScorer:
+    """One model at one input size. Threads may share it."""
+
+    def __init__(self, loaded: _Loaded, *, width_px: int, height_px: int) -> None:
+        self._loaded = loaded
+        self._width_px = width_px
+        self._height_px = height_px
+        fixed_batch = loaded.session.input_shape[0] is not None
+        self._batch_size = CUDA_BATCH if loaded.session.device == "cuda" and not fixed_batch else 1
+
+    @property
+    def weights_sha256(self) -> str:
+        return self._loaded.spec.sha256
+
+    @property
+    def batch_size(self) -> int:
+        """1 on a CPU, where batching gains nothing, and for models exported with a fixed batch."""
+        return self._batch_size
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._loaded.labels
+
+    @property
+    def device(self) -> str:
+        """Where it really runs: `cpu` or `cuda`."""
+        return self._loaded.session.device
+
+    def score(self, images: Sequence[BgrImage]) -> Scored:
+        """Judge any number of images of any sizes, in batches that the model accepts.
+
+        `cpu_s` counts pre- and post-processing too; see `onnx.cpu_clock` for what it can see. Raises
+        TransientError(MODEL_UNAVAILABLE) when the device fails, FatalError(BAD_MODEL) when the output makes
+        no sense.
+        """
+        clock = self._loaded.session.cpu_clock
+        start = clock()
+        found: list[Findings] = []
+        for first in range(0, len(images), self._batch_size):
+            found.extend(self._score_batch(images[first : first + self._batch_size]))
+        return Scored(tuple(found), cpu_s=clock() - start)
+
+    def _score_batch(self, images: Sequence[BgrImage]) -> Iterator[Findings]:
+        spec, labels = self._loaded.spec, self._loaded.labels
+        if spec.head is Head.CLASSIFIER:
+            views = [classifier.prepare(image, spec.preprocess, input_px=self._width_px) for image in images]
+            for output in self._run(views):
+                yield classifier.findings(output, spec, labels)
+            return
+        width_px, height_px = self._width_px, self._height_px
+        boxed = [
+            yolo.letterbox(image, width_px=width_px, height_px=height_px, preprocess=spec.preprocess)
+            for image in images
+        ]
+        outputs = self._run([canvas for canvas, _ in boxed])
+        for output, (_, box) in zip(outputs, boxed, strict=True):
+            yield yolo.findings(output, spec, labels, box, width_px=width_px, height_px=height_px)
+
+    def _run(self, views: Sequence[BgrImage]) -> NDArray[np.float32]:
+        spec = self._loaded.spec
+        output = self._loaded.session.run(to_tensor(views, spec.preprocess))
+        if output.ndim == 0 or len(output) != len(views):
+            raise _bad(spec.name, f"its output has shape {output.shape} for a batch of {len(views)}")
+        return output
+
+
+class ModelStore:
+    """Models by name, each loaded once and kept. Threads may share it."""
+
+    def __init__(self, registry: Registry, *, device: Device = "auto", threads: int = 1) -> None:
+        """`threads` is ONNX Runtime's intra-op threads per run. Loads nothing."""
+        self._registry = registry
+        self._device: Device = device
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._models: dict[str, _Loaded] = {}
+        self._scorers: dict[tuple[str, int | None], ModelScorer] = {}
+        prepare_cuda(device)
+
+    def scorer(self, name: str, input_px: int | None = None) -> ModelScorer:
+        """The model called `name`, loaded and tried on a blank image when first asked for.
+
+        `input_px` is the side of the square input; None means the model's own. Raises UserError for an
+        unknown name or a size that the model cannot take, FatalError when the weights are missing, altered or
+        unusable or the device is not there.
+        """
+        key = (name, input_px)
+        ready = self._scorers.get(key)
+        if ready is not None:
+            return ready
+        with self._lock:
+            if key not in self._scorers:
+                loaded = self._load(name)
+                width_px, height_px = _input_size(loaded, input_px)
+                scorer = ModelScorer(loaded, width_px=width_px, height_px=height_px)
+                _try_out(scorer, name)
+                self._models[name] = loaded
+                self._scorers[key] = scorer
+            return self._scorers[key]
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """Every label that the model can give, in its own order. Loads the model; raises as `scorer` does."""
+        return self.scorer(name).labels
+
+    def loaded(self) -> tuple[str, ...]:
+        """Names of the models in memory."""
+        with self._lock:
+            return tuple(sorted(self._models))
+
+    def _load(self, name: str) -> _Loaded:
+        if name in self._models:
+            return self._models[name]
+        spec = self._registry.spec(name)
+        session = Session(self._registry.weights(name), name=name, device=self._device, threads=self._threads)
+        labels = _labels(spec, session.metadata.get("names"))
+        stride = session.metadata.get("stride", "")
+        stride_px = int(stride) if stride.isdecimal() and 0 < int(stride) <= 256 else spec.stride_px
+        return _Loaded(spec, session, labels, stride_px)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """The labels in Ultralytics' metadata, `{0: 'person', 1: …}` or a list. Raises ValueError."""
+    if len(text) > _MAX_NAMES_CHARS:
+        raise ValueError("too long")
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(f"not a Python literal: {error}") from error
+    if isinstance(value, dict):
+        if set(value) != set(range(len(value))):
+            raise ValueError("the keys are not 0, 1, 2, …")
+        value = [value[i] for i in range(len(value))]
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(name, str) for name in value):
+        raise ValueError("not a list of names")
+    return tuple(value)
+
+
+def _labels(spec: ModelSpec, names: str | None) -> tuple[str, ...]:
+    if names is None:
+        if not spec.labels:
+            raise _bad(spec.name, "neither its metadata (`names`) nor the catalogue (`labels`) has labels")
+        return spec.labels
+    try:
+        return parse_names(names)
+    except ValueError as error:
+        raise _bad(spec.name, f"its metadata `names` cannot be read: {error}") from error
+
+
+def _input_size(loaded: _Loaded, input_px: int | None) -> tuple[int, int]:
+    """Width and height of the input. A fixed model's own, else `input_px`, else the catalogue's."""
+    spec, shape = loaded.spec, loaded.session.input_shape
+    channels_at = 1 if spec.preprocess.layout is Layout.NCHW else 3
+    if len(shape) != 4 or shape[0] not in {None, 1} or shape[channels_at] not in {None, 3}:
+        wanted = "(1 or N, 3, H, W)" if channels_at == 1 else "(1 or N, H, W, 3)"
+        raise _bad(spec.name, f"its input has shape {_shape(shape)}, expected {wanted}")
+    height, width = (shape[2], shape[3]) if channels_at == 1 else (shape[1], shape[2])
+    if input_px is not None and any(side not in {None, input_px} for side in (width, height)):
+        raise UserError(
+            Reason.BAD_SETTING,
+            f"model '{spec.name}' was exported for {width}x{height}: input_px {input_px} is not possible",
+        )
+    side = spec.preprocess.input_px if input_px is None else input_px
+    width, height = width or side, height or side
+    if spec.head is Head.CLASSIFIER:
+        if width != height:
+            raise _bad(spec.name, f"its input is {width}x{height}; a classifier's must be square")
+        stride_px = 1
+    else:
+        stride_px = loaded.stride_px
+    if any(px not in _PX_RANGE or px % stride_px for px in (width, height)):
+        multiple = f", and a multiple of {stride_px}" if stride_px > 1 else ""
+        raise UserError(
+            Reason.BAD_SETTING,
+            f"model '{spec.name}': input_px must be {_PX_RANGE.start} to {_PX_RANGE.stop - 1}{multiple}, "
+            f"not {width}x{height}",
+        )
+    return width, height
+
+
+def _try_out(scorer: ModelScorer, name: str) -> None:
+    """One blank image, so that a model that cannot work fails when it is loaded, not on somebody's video."""
+    try:
+        scorer.score([np.zeros((64, 64, 3), dtype=np.uint8)])
+    except TransientError as error:
+        if scorer.device == "cpu":
+            raise _bad(name, f"it cannot judge a blank image: {error.detail}") from error
+        raise
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"
+
+
+def _bad(name: str, what: str) -> FatalError:
+    return FatalError(Reason.BAD_MODEL, f"model '{name}': {what}")
