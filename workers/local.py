@@ -67,6 +67,9 @@ class EmbeddedPostgres:
 
     def start(self) -> str:
         """Start the server, on the first time create its data, and return `url`."""
+        if self.is_running:
+            return self.url
+        self.stop()  # forget a server that crashed
         binaries = _postgres_binaries()
         self._make_folders(binaries)
         self._lock = own_folder(self.data_dir / "postgres.lock", self.data_dir)
@@ -234,6 +237,9 @@ class EmbeddedAws:
 
     def start(self) -> str:
         """Start the emulator, wait until it answers, and return `endpoint_url`."""
+        if self.is_running:
+            return self.endpoint_url
+        self.stop()  # forget a server that crashed
         if importlib.util.find_spec("ministack") is None:
             raise _extra_missing("ministack")
         home = self.data_dir / "aws"

@@ -1,0 +1,246 @@
+"""Who may work on a run: claims with a lease and a fencing number, and what an attempt may write under them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from pipeline.errors import LeaseLostError, Reason
+from pipeline.media import ObjectRef
+from pipeline.runs import Busy, Claimed, ClaimResult, Commit, Lane, Settled
+from pipeline.stores.database import Database
+from pipeline.stores.schema import runs, stage_costs, tenants, uploads, verdicts, videos
+from pipeline.verdict import CascadeOutcome, RunState
+
+_now = sa.func.now()
+_OPEN_TO_CLAIM = sa.or_(
+    runs.c.state == RunState.QUEUED,
+    sa.and_(runs.c.state == RunState.DEFERRED, runs.c.due_at <= _now),
+    sa.and_(runs.c.state == RunState.PROCESSING, runs.c.lease_until <= _now),
+)
+
+
+class Claims:
+    """The part of the ledger that workers write to. Each method is one transaction on the database's clock."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def claim(
+        self,
+        ref: ObjectRef,
+        *,
+        policy: str,
+        decision_hash: str,
+        lane: Lane,
+        worker: str,
+        lease_s: float,
+        trace_id: str,
+        event_at: datetime | None,
+    ) -> ClaimResult:
+        """Take the run of (`ref`, `decision_hash`), creating what is missing; `ref` must be resolved.
+
+        However many workers claim at once, one gets `Claimed`. A video that came by an upload takes over its
+        tenant and its trace id. `event_at` is when the object was created, where the message says so.
+        """
+        with self.database.begin() as connection:
+            video_id = _remember_video(connection, ref, event_at)
+            connection.execute(
+                insert(runs)
+                .values(
+                    id=uuid4(),
+                    video_id=video_id,
+                    policy=policy,
+                    decision_hash=decision_hash,
+                    state=RunState.QUEUED,
+                    lane=lane,
+                    trace_id=sa.func.coalesce(_upload_of(video_id, uploads.c.trace_id), trace_id),
+                )
+                .on_conflict_do_nothing()
+            )
+            taken = connection.execute(
+                sa.update(runs)
+                .where(runs.c.video_id == video_id, runs.c.decision_hash == decision_hash, _OPEN_TO_CLAIM)
+                .values(
+                    state=RunState.PROCESSING,
+                    lane=lane,
+                    worker=worker,
+                    fence=runs.c.fence + 1,
+                    attempts=runs.c.attempts + 1,
+                    lease_until=_in(lease_s),
+                    due_at=None,
+                    enqueued_at=sa.func.coalesce(runs.c.enqueued_at, _now),
+                    updated_at=_now,
+                    reason=None,
+                    detail=None,
+                )
+                .returning(runs.c.id, runs.c.fence, runs.c.attempts, runs.c.faults, runs.c.trace_id)
+            ).one_or_none()
+            if taken is None:
+                return _why_not(connection, video_id, decision_hash)
+            owner = connection.execute(
+                sa.select(tenants.c.name, videos.c.uploaded_at)
+                .select_from(videos.outerjoin(uploads).outerjoin(tenants))
+                .where(videos.c.id == video_id)
+            ).one()
+        return Claimed(
+            taken.id, taken.fence, taken.attempts, taken.faults, taken.trace_id, owner.name, owner.uploaded_at
+        )
+
+    def renew(self, run_id: UUID, fence: int, lease_s: float) -> None:
+        """Keep the run for `lease_s` from now; LeaseLostError once it is not ours any more."""
+        with self.database.begin() as connection:
+            _write(connection, run_id, fence, lease_until=_in(lease_s))
+
+    def commit(self, run_id: UUID, fence: int, commit: Commit) -> float | None:
+        """Write how the attempt ended, all of it or nothing; LeaseLostError where the run is not ours (any more).
+
+        Returns the seconds from the upload to now, None where the time of the upload is not known.
+        """
+        with self.database.begin() as connection:
+            _write(
+                connection,
+                run_id,
+                fence,
+                state=commit.state,
+                lease_until=None,
+                decided_at=_now if commit.state is RunState.DECIDED else None,
+                reason=commit.reason,
+                detail=_storable(commit.detail),
+                result_key=commit.result_key,
+                money_nano=commit.money_nano,
+                currency=commit.currency,
+                cpu_s=commit.cpu_s,
+                coverage=commit.coverage,
+                warnings=[_storable(warning) for warning in commit.warnings],
+            )
+            if commit.outcome is not None:
+                _write_outcome(connection, run_id, fence, commit.outcome)
+            age = sa.extract("epoch", _now - videos.c.uploaded_at)
+            waited_s = connection.execute(
+                sa.select(age).select_from(runs.join(videos)).where(runs.c.id == run_id)
+            ).scalar_one()
+        return None if waited_s is None else max(0.0, float(waited_s))
+
+    def release(self, run_id: UUID, fence: int, *, reason: Reason, detail: str, fault: bool, hidden_s: float) -> None:
+        """Give the run back as queued; its message is hidden for `hidden_s`.
+
+        A `fault` of the video's is counted; an attempt that failed by somebody else's fault does not count.
+        """
+        with self.database.begin() as connection:
+            _write(
+                connection,
+                run_id,
+                fence,
+                state=RunState.QUEUED,
+                lease_until=None,
+                due_at=_in(hidden_s),
+                reason=reason,
+                detail=_storable(detail),
+                **({"faults": runs.c.faults + 1} if fault else {"attempts": runs.c.attempts - 1}),
+            )
+
+
+def _remember_video(connection: sa.Connection, ref: ObjectRef, event_at: datetime | None) -> UUID:
+    new = insert(videos).values(
+        id=uuid4(),
+        bucket=ref.bucket,
+        key=ref.key,
+        version=ref.version,
+        size_bytes=ref.size_bytes,
+        uploaded_at=event_at,
+        upload_id=sa.select(uploads.c.id)
+        .where(uploads.c.bucket == ref.bucket, uploads.c.key == ref.key)
+        .scalar_subquery(),
+    )
+    columns = ("size_bytes", "uploaded_at", "upload_id")
+    statement = new.on_conflict_do_update(
+        index_elements=["bucket", "key", "version"],
+        set_={name: sa.func.coalesce(videos.c[name], new.excluded[name]) for name in columns},
+    ).returning(videos.c.id)
+    video_id: UUID = connection.execute(statement).scalar_one()
+    return video_id
+
+
+def _upload_of(video_id: UUID, column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
+    return sa.select(column).select_from(uploads.join(videos)).where(videos.c.id == video_id).scalar_subquery()
+
+
+def _why_not(connection: sa.Connection, video_id: UUID, decision_hash: str) -> Busy | Settled:
+    until = sa.case((runs.c.state == RunState.DEFERRED, runs.c.due_at), else_=runs.c.lease_until)
+    row = connection.execute(
+        sa.select(
+            runs.c.id, runs.c.state, sa.extract("epoch", until - sa.func.clock_timestamp()).label("left_s")
+        ).where(runs.c.video_id == video_id, runs.c.decision_hash == decision_hash)
+    ).one()
+    state = RunState(row.state)
+    if state in {RunState.PROCESSING, RunState.DEFERRED, RunState.QUEUED}:
+        # QUEUED: released between our two looks; the message may come back at once.
+        return Busy(row.id, max(0.0, float(row.left_s or 0)))
+    return Settled(row.id, state)
+
+
+def _write(connection: sa.Connection, run_id: UUID, fence: int, **values: Any) -> None:
+    """Change a run under its fence while its lease lives; else LeaseLostError."""
+    ours = sa.and_(
+        runs.c.id == run_id,
+        runs.c.fence == fence,
+        runs.c.state == RunState.PROCESSING,
+        runs.c.lease_until > _now,
+    )
+    changed = connection.execute(sa.update(runs).where(ours).values(updated_at=_now, **values))
+    if changed.rowcount != 1:
+        raise LeaseLostError(f"run {run_id} is no longer held under fence {fence}")
+
+
+def _write_outcome(connection: sa.Connection, run_id: UUID, fence: int, outcome: CascadeOutcome) -> None:
+    if outcome.verdicts:
+        connection.execute(
+            sa.insert(verdicts),
+            [
+                {
+                    "run_id": run_id,
+                    "question": verdict.question,
+                    "position": position,
+                    "answer": verdict.answer,
+                    "score": verdict.score,
+                    "stage": verdict.stage,
+                    "model": verdict.model,
+                    "weights_sha256": verdict.weights_sha256,
+                    "owner": verdict.owner,
+                    "evidence": list(verdict.evidence),
+                    "reason": verdict.reason,
+                }
+                for position, verdict in enumerate(outcome.verdicts)
+            ],
+        )
+    if outcome.stages:
+        connection.execute(
+            sa.insert(stage_costs),
+            [
+                {
+                    "run_id": run_id,
+                    "fence": fence,
+                    "position": position,
+                    "stage": stage.stage,
+                    "model": stage.model,
+                    "cpu_s": stage.cpu_s,
+                    "money_nano": stage.money_nano,
+                    "images": len(stage.findings),
+                }
+                for position, stage in enumerate(outcome.stages)
+            ],
+        )
+
+
+def _in(seconds: float) -> sa.ColumnElement[datetime]:
+    return _now + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+
+
+def _storable(text: str | None) -> str | None:
+    """Text from a damaged file may hold what PostgreSQL cannot: NUL bytes, halves of surrogate pairs."""
+    return text and text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

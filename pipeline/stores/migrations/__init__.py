@@ -1,0 +1,1 @@
+"""Alembic migrations of the ledger, carried out by `pipeline.stores.migrate`."""
