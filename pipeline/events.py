@@ -22,11 +22,11 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=3072)]
 
 @dataclass(frozen=True, slots=True)
 class VideoEvent:
-    """One video that wants a decision. `policy` is None where the active one applies."""
+    """One video that wants a decision. `decision_hash` names the policy; None where the active one applies."""
 
     ref: ObjectRef
     event_at: datetime | None = None
-    policy: str | None = None
+    decision_hash: str | None = None
     trace_id: str | None = None
 
 
@@ -96,18 +96,18 @@ class VideoMessage(BaseModel):
     version_id: str | None = None
     etag: str | None = None
     size_bytes: Annotated[int, Field(ge=0)] | None = None
-    policy: str | None = None
+    decision_hash: str | None = None
     trace_id: str | None = None
 
     @classmethod
-    def of(cls, ref: ObjectRef, *, policy: str | None, trace_id: str | None) -> VideoMessage:
+    def of(cls, ref: ObjectRef, *, decision_hash: str | None, trace_id: str | None) -> VideoMessage:
         return cls(
             bucket=ref.bucket,
             key=ref.key,
             version_id=ref.version_id,
             etag=ref.etag,
             size_bytes=ref.size_bytes,
-            policy=policy,
+            decision_hash=decision_hash,
             trace_id=trace_id,
         )
 
@@ -179,7 +179,7 @@ def _eventbridge_event(message: dict[str, Any]) -> VideoEvent:
 def _own_event(message: dict[str, Any]) -> VideoEvent:
     own = VideoMessage.model_validate(message)
     ref = _ref(own.bucket, own.key, own.version_id, own.etag, own.size_bytes)
-    return VideoEvent(ref=ref, policy=own.policy, trace_id=own.trace_id)
+    return VideoEvent(ref=ref, decision_hash=own.decision_hash, trace_id=own.trace_id)
 
 
 def _ref(bucket: str, key: str, version_id: str | None, etag: str | None, size_bytes: int | None) -> ObjectRef:

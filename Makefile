@@ -1,0 +1,49 @@
+# The front door. Everything runs in a virtual environment of the project's own.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check lint bench up down format models clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "videosieve needs Python 3.11 or newer; say which with make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,dev]'
+	@touch $(STAMP)
+
+demo: setup            ## real clips, from upload to decision, on this machine
+	$(BIN)/videosieve demo
+
+test: setup            ## all tests
+	$(BIN)/pytest
+
+check: setup lint      ## lint, types, import contracts, tests: what CI runs
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup           ## ratios to named baselines, measured in the same run
+	$(BIN)/python -m tests.bench.keyframes
+
+up: setup              ## API, worker, S3, SQS and PostgreSQL here; Ctrl-C stops all
+	$(BIN)/videosieve up
+
+down: setup            ## stop an `up` that runs in the background
+	$(BIN)/videosieve down
+
+models: setup          ## fetch the weights of the active policy
+	$(BIN)/videosieve models pull
+
+clean:
+	rm -rf $(VENV) demo-output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

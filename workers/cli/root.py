@@ -1,0 +1,75 @@
+"""`videosieve`: the group that holds every command, and how errors reach a person.
+
+Exit codes: 0 done (a rejected video is a result), 1 a failure of ours, 2 the caller's mistake, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from pipeline.errors import FatalError, VideosieveError
+
+_COMMANDS = {
+    "analyze": "workers.cli.files",
+    "api": "workers.cli.fleet",
+    "backfill": "workers.cli.fleet",
+    "config": "workers.cli.setup",
+    "db": "workers.cli.setup",
+    "demo": "workers.cli.demo",
+    "doctor": "workers.cli.setup",
+    "keyframes": "workers.cli.files",
+    "models": "workers.cli.models",
+    "policy": "workers.cli.setup",
+    "reconcile": "workers.cli.fleet",
+    "review": "workers.cli.review",
+    "runs": "workers.cli.review",
+    "tenants": "workers.cli.setup",
+    "up": "workers.cli.fleet",
+    "worker": "workers.cli.fleet",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when the command is used, so that every start is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="videosieve")
+def root() -> None:
+    """Decide questions about videos by filtration: keyframes, a cascade of models, a person for the rest."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Errors of the known kinds are one clear message, never a traceback."""
+    try:
+        root.main(args=None if arguments is None else list(arguments), prog_name="videosieve", standalone_mode=False)
+        return 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except VideosieveError as error:
+        for line in error.detail.splitlines():
+            click.echo(f"videosieve: {error.reason.value}: {line}", err=True)
+        return error.exit_code if isinstance(error, FatalError) else 1
+    except BrokenPipeError:  # `videosieve … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

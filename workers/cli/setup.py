@@ -1,0 +1,127 @@
+"""Setting up and looking after: config, db, doctor, policy, tenants."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipeline import policies
+from pipeline.stores import migrate
+from workers.bootstrap import database_url, open_ledger
+from workers.doctor import Finding, diagnose
+from workers.settings import effective, load_settings, variable, walk
+
+
+@click.command()
+@click.option("--describe", is_flag=True, help="List every setting with its variable and meaning instead.")
+def config(describe: bool) -> None:
+    """Print the settings in force, secrets masked."""
+    if not describe:
+        click.echo(json.dumps(effective(load_settings()), indent=2))
+        return
+    table = Table("variable", "meaning", box=None)
+    for path, meaning in walk():
+        table.add_row(variable(path), meaning)
+    Console().print(table)
+
+
+@click.group()
+def db() -> None:
+    """The ledger's database."""
+
+
+@db.command()
+def upgrade() -> None:
+    """Bring the database's schema up to date; safe to run at any time."""
+    with database_url(load_settings()) as url:
+        migrate.upgrade(url)
+    click.echo("the schema is up to date", err=True)
+
+
+@click.command()
+def doctor() -> None:
+    """Say what is missing on this machine, and how to get it. Exit code 1 when something needed is."""
+    findings = diagnose(load_settings())
+    console = Console()
+    marks = {
+        Finding.OK: Text("ok", "green"),
+        Finding.NOTE: Text("note", "yellow"),
+        Finding.MISSING: Text("missing", "red"),
+    }
+    table = Table(box=None, show_header=False)
+    for finding in findings:
+        table.add_row(marks[finding.level], Text(finding.subject), Text(finding.detail))
+    console.print(table)
+    if any(finding.level == Finding.MISSING for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+@click.group()
+def policy() -> None:
+    """Policy documents."""
+
+
+@policy.command("list")
+def list_policies() -> None:
+    """List the shipped policies."""
+    for name in policies.shipped():
+        found = policies.load(name)
+        questions = "; ".join(question.text for question in found.decision.questions.values())
+        click.echo(f"{name}  {found.decision_hash[:12]}  {questions}")
+
+
+@policy.command()
+@click.argument("name_or_path")
+def validate(name_or_path: str) -> None:
+    """Check a policy; say which line, which field and what to do where it is wrong."""
+    found = policies.load(name_or_path)
+    click.echo(f"{found.name}: valid, decision hash {found.decision_hash}")
+
+
+@policy.command()
+@click.argument("name_or_path")
+def show(name_or_path: str) -> None:
+    """Print a policy with all defaults filled in."""
+    click.echo(json.dumps(policies.load(name_or_path).model_dump(mode="json", exclude_none=True), indent=2))
+
+
+@click.group()
+def tenants() -> None:
+    """Tenants and their API keys."""
+
+
+@tenants.command()
+@click.argument("name")
+def add(name: str) -> None:
+    """Add tenant NAME and print its first API key; the key cannot be shown again."""
+    with open_ledger(load_settings()) as ledger:
+        _, api_key = ledger.add_tenant(name)
+    click.echo(api_key)
+
+
+@tenants.command("add-key")
+@click.argument("name")
+def add_key(name: str) -> None:
+    """Print a further API key for tenant NAME."""
+    with open_ledger(load_settings()) as ledger:
+        click.echo(ledger.add_key(name))
+
+
+@tenants.command("revoke-key")
+@click.argument("public_id")
+def revoke_key(public_id: str) -> None:
+    """Make the key vs_PUBLIC_ID_… useless from now on."""
+    with open_ledger(load_settings()) as ledger:
+        ledger.revoke_key(public_id)
+
+
+@tenants.command("list")
+def list_tenants() -> None:
+    """List the tenants."""
+    with open_ledger(load_settings()) as ledger:
+        for tenant in ledger.tenants():
+            click.echo(f"{tenant.id}  {tenant.name}")

@@ -1,0 +1,215 @@
+"""Local files and folders, with no services at all: in parallel, and resumable through the output folder.
+
+OUT/results.jsonl      one result document a line; a file that has its line is not done again
+OUT/keyframes/…        the pictures
+OUT/index.html         the report (`analyze`)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pipeline.disposition import MAX_FAULTS
+from pipeline.document import Document, rejected_document
+from pipeline.errors import PermanentError, Reason, TransientError, UserError, VideosieveError
+from pipeline.jpeg import encode_jpeg
+from pipeline.media import BgrImage
+from pipeline.video.source import LocalSource, Source
+
+RESULTS_FILE = "results.jsonl"
+
+Work = Callable[[Source, str], tuple[Document, Sequence[BgrImage]]]
+"""Source and shown path → the result document, its keyframes' `image` still null, and the pictures."""
+
+
+def find_files(paths: Sequence[Path], *, leave_out: Path | None = None) -> list[Path]:
+    """The files named, and all files below the folders named, sorted; hidden ones and `leave_out` are passed over.
+
+    Raises UserError(BAD_INPUT) for a path that does not exist.
+    """
+    left_out = leave_out.resolve() if leave_out else None
+    found: dict[Path, Path] = {}
+    for path in paths:
+        if not path.exists():
+            raise UserError(Reason.BAD_INPUT, f"{path}: no such file or folder")
+        for file in _below(path, left_out) if path.is_dir() else [path]:
+            found.setdefault(file.resolve(), file)
+    return sorted(found.values())
+
+
+def _below(folder: Path, left_out: Path | None) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        here = Path(parent)
+        folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != left_out]
+        yield from (here / name for name in files if not name.startswith(".") and (here / name).is_file())
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """What a finished result belongs to; another size, time or decision hash means: do it again."""
+
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    settings_hash: str
+
+    @classmethod
+    def of(cls, file: Path, settings_hash: str) -> Self:
+        found = file.stat()
+        return cls(str(file), found.st_size, found.st_mtime_ns, settings_hash)
+
+
+class Output:
+    """The output folder. Thread-safe."""
+
+    def __init__(self, folder: Path, settings_hash: str) -> None:
+        self.folder = folder
+        self._settings_hash = settings_hash
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._done = self._read()
+            self._lines = (folder / RESULTS_FILE).open("a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(Reason.BAD_INPUT, f"output folder {folder}: {error.strerror}") from None
+
+    def done(self, file: Path) -> Document | None:
+        """The result of `file` from an earlier call, None where there is none that still holds."""
+        return self._done.get(_Identity.of(file, self._settings_hash))
+
+    def write(self, file: Path, document: Document, images: Sequence[BgrImage]) -> None:
+        """Write pictures, then the line that makes the result count."""
+        identity = _Identity.of(file, self._settings_hash)
+        if images:
+            folder = Path("keyframes") / self._slug(file)
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
+            for index, (keyframe, image) in enumerate(zip(document["keyframes"], images, strict=True)):
+                keyframe["image"] = str(folder / f"{index:03d}.jpg")
+                (self.folder / keyframe["image"]).write_bytes(encode_jpeg(image))
+        line = json.dumps({"identity": _plain(identity), "document": document})
+        with self._lock:
+            self._lines.write(line + "\n")
+            self._lines.flush()
+            self._done[identity] = document
+
+    def close(self) -> None:
+        with self._lock:
+            self._lines.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> dict[_Identity, Document]:
+        """Finished results; a line cut short by an interruption is dropped, and its file done again."""
+        path = self.folder / RESULTS_FILE
+        done: dict[_Identity, Document] = {}
+        if not path.exists():
+            return done
+        text = path.read_text("utf-8", errors="replace")
+        for line in text.splitlines():
+            try:
+                entry = json.loads(line)
+                done[_Identity(**entry["identity"])] = entry["document"]
+            except (ValueError, KeyError, TypeError):
+                continue
+        if text and not text.endswith("\n"):
+            with path.open("a", encoding="utf-8") as torn:
+                torn.write("\n")
+        return done
+
+    @staticmethod
+    def _slug(file: Path) -> str:
+        digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        readable = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in file.stem)[:40]
+        return f"{readable}-{digest}"
+
+
+def _plain(identity: _Identity) -> dict[str, Any]:
+    return {name: getattr(identity, name) for name in _Identity.__slots__}
+
+
+def run_files(
+    files: Sequence[Path],
+    work: Work,
+    *,
+    jobs: int,
+    output: Output | None,
+    on_result: Callable[[Path, Document], None],
+) -> list[Document]:
+    """Do `work` on every file, `jobs` at a time; the documents in the order of `files`.
+
+    A rejected video is a document like any other. KeyboardInterrupt finishes nothing more; what has its line in
+    `output` stays done. Errors of ours are raised after the running files end.
+    """
+    documents: dict[Path, Document] = {}
+
+    def finish(file: Path, document: Document) -> None:
+        documents[file] = document
+        on_result(file, document)
+
+    todo = []
+    for file in files:
+        known = output.done(file) if output else None
+        if known is None:
+            todo.append(file)
+        else:
+            finish(file, known)
+    threads = ThreadPoolExecutor(jobs, thread_name_prefix="file")
+    try:
+        running: dict[Future[Document], Path] = {threads.submit(_one, file, work, output): file for file in todo}
+        while running:
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                finish(running.pop(future), future.result())
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+    return [documents[file] for file in files]
+
+
+def _one(file: Path, work: Work, output: Output | None) -> Document:
+    images: Sequence[BgrImage] = ()
+    try:
+        document, images = _with_second_try(file, work)
+    except (PermanentError, TransientError) as error:
+        if not _is_videos_fault(error):
+            raise
+        document = rejected_document(str(file), error)
+    if output is not None:
+        output.write(file, document, images)
+    return document
+
+
+def _with_second_try(file: Path, work: Work) -> tuple[Document, Sequence[BgrImage]]:
+    """A decoder that died may have been unlucky once; see `pipeline.disposition`."""
+    for _ in range(MAX_FAULTS - 1):
+        try:
+            return _read_and_work(file, work)
+        except TransientError as error:
+            if not _is_videos_fault(error):
+                raise
+    return _read_and_work(file, work)
+
+
+def _read_and_work(file: Path, work: Work) -> tuple[Document, Sequence[BgrImage]]:
+    with LocalSource(file) as source:
+        return work(source, str(file))
+
+
+def _is_videos_fault(error: VideosieveError) -> bool:
+    """A file that cannot be read is the file's fault here: on a laptop nobody else will mend its permissions."""
+    return isinstance(error, PermanentError) or error.reason in {
+        Reason.DECODE_TIMEOUT,
+        Reason.DECODER_CRASHED,
+        Reason.FORBIDDEN,
+    }

@@ -1,0 +1,113 @@
+"""Every metric, declared once: name, type, unit, labels, meaning. No ids as labels."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86400)
+
+
+class Metrics:
+    """The metrics of one process. Each belongs to the registry that `/metrics` serves."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        # messages and runs
+        self.messages = Counter(
+            "videosieve_messages_total",
+            "Messages taken off a lane, by what they were.",
+            ["lane", "kind"],
+            registry=registry,
+        )
+        self.dispositions = Counter(
+            "videosieve_message_dispositions_total",
+            "What became of messages: acknowledge, retry, dead_letter, stop.",
+            ["lane", "action"],
+            registry=registry,
+        )
+        self.claims = Counter(
+            "videosieve_claims_total",
+            "Attempts to claim a run: claimed, busy (a live lease elsewhere), settled (a duplicate avoided).",
+            ["result"],
+            registry=registry,
+        )
+        self.runs = Counter(
+            "videosieve_runs_total",
+            "Runs that ended here, by state and reason.",
+            ["state", "reason"],
+            registry=registry,
+        )
+        self.verdicts = Counter(
+            "videosieve_verdicts_total",
+            "Verdicts given, by policy, question, answer and the stage that gave it.",
+            ["policy", "question", "answer", "stage"],
+            registry=registry,
+        )
+        self.leases_lost = Counter(
+            "videosieve_leases_lost_total", "Runs lost to another worker because a lease ran out.", registry=registry
+        )
+        self.heartbeats = Counter("videosieve_heartbeats_total", "Leases renewed.", registry=registry)
+        self.in_flight = Gauge("videosieve_in_flight_videos", "Messages being worked on now.", registry=registry)
+        # time and cost
+        self.upload_to_decision = Histogram(
+            "videosieve_upload_to_decision_seconds",
+            "From the upload's event to the committed decision, by the database's clock.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.time_in_queue = Histogram(
+            "videosieve_time_in_queue_seconds",
+            "From sending a message to taking it.",
+            ["lane"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.stage_cpu = Counter(
+            "videosieve_stage_cpu_seconds_total",
+            "CPU time by stage; `keyframes` is extraction.",
+            ["stage"],
+            registry=registry,
+        )
+        self.stage_wall = Histogram(
+            "videosieve_stage_wall_seconds",
+            "Wall time of a video's steps: analyze, artifacts, commit.",
+            ["step"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.money = Counter(
+            "videosieve_money_nano_total",
+            "Money spent, in nano-units of the currency.",
+            ["currency", "stage"],
+            registry=registry,
+        )
+        self.bytes_read = Counter(
+            "videosieve_bytes_read_total", "Bytes of videos read from storage.", registry=registry
+        )
+        self.frames_decoded = Counter("videosieve_frames_decoded_total", "Frames decoded.", registry=registry)
+        self.keyframes = Counter(
+            "videosieve_keyframes_total", "Keyframes taken, by reason.", ["reason"], registry=registry
+        )
+        # doors
+        self.uploads_created = Counter(
+            "videosieve_uploads_created_total", "Uploads created by the API.", registry=registry
+        )
+        self.api_requests = Counter(
+            "videosieve_api_requests_total",
+            "API requests, by route template and status.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self.api_seconds = Histogram(
+            "videosieve_api_request_seconds",
+            "Time to answer an API request.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.reviews_answered = Counter(
+            "videosieve_reviews_answered_total",
+            "Answers given by people through the API.",
+            ["answer"],
+            registry=registry,
+        )

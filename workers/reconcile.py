@@ -1,0 +1,60 @@
+"""Reconcile: find what got lost on the way, objects without a run and runs that stopped moving, and enqueue it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
+
+from pipeline.cascade.policy import Policy
+from pipeline.runs import Lane, Registered
+from workers.backfill import BATCH
+from workers.bootstrap import Services, policy_document
+from workers.enqueue import enqueue_new, send
+
+
+@dataclass(slots=True)
+class ReconcileCounts:
+    """What was found: objects looked at, those that had no run, and runs that had stopped moving."""
+
+    objects: int = 0
+    without_run: int = 0
+    stale_runs: int = 0
+
+
+def reconcile(
+    services: Services,
+    policy: Policy,
+    *,
+    bucket: str,
+    prefix: str,
+    older_than_s: float,
+    progress: Callable[[ReconcileCounts], None] = lambda _: None,
+) -> ReconcileCounts:
+    """Enqueue every object in `bucket` that is older than `older_than_s` and has no run under `policy`, and every
+    run that has not moved for as long.
+
+    Running it at any time, twice or beside itself is harmless: a message too many finds its run settled.
+    """
+    services.ledger.remember_policy(policy.name, policy.decision_hash, policy_document(policy))
+    counts = ReconcileCounts()
+    _runs(services, counts, older_than_s)
+    progress(counts)
+    before = datetime.now(UTC) - timedelta(seconds=older_than_s)
+    settled_objects = iter(services.objects.list(bucket, prefix, modified_before=before))
+    while refs := list(islice(settled_objects, BATCH)):
+        counts.objects += len(refs)
+        counts.without_run += enqueue_new(services.ledger, services.queues.uploads, policy, Lane.UPLOADS, refs)
+        progress(counts)
+    return counts
+
+
+def _runs(services: Services, counts: ReconcileCounts, older_than_s: float) -> None:
+    lanes = {Lane.UPLOADS: services.queues.uploads, Lane.BACKFILL: services.queues.backfill}
+    while stale := services.ledger.stale_runs(older_than_s, limit=BATCH):
+        ordered = sorted(stale, key=lambda run: (run.lane.value, run.decision_hash))
+        for (lane, decision_hash), runs in groupby(ordered, key=lambda run: (run.lane, run.decision_hash)):
+            registered = [Registered(run.run_id, run.ref, run.trace_id) for run in runs]
+            send(services.ledger, lanes[lane], registered, decision_hash)
+        counts.stale_runs += len(stale)

@@ -1,0 +1,247 @@
+"""Screens one video: claim → keyframes → cascade → artifacts → commit."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+import structlog
+from pydantic import ValidationError
+
+from pipeline.analyze import Analysis, Extractor, analyze
+from pipeline.cascade.policy import Policy
+from pipeline.cascade.ports import Models
+from pipeline.disposition import Action, Disposition, disposition
+from pipeline.document import analysis_document
+from pipeline.errors import FatalError, LeaseLostError, PermanentError, Reason, TransientError, VideosieveError
+from pipeline.events import VideoEvent, VideoMessage
+from pipeline.jpeg import encode_jpeg
+from pipeline.media import ObjectRef
+from pipeline.runs import Busy, Claimed, Commit, Settled
+from pipeline.verdict import RunState
+from workers.bootstrap import Services
+from workers.flight import Flight
+from workers.logs import get_logger
+from workers.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Screener:
+    """Turns events into committed runs. Thread-safe; one instance serves all threads of a worker."""
+
+    services: Services
+    policy: Policy
+    extractor: Extractor
+    models: Models
+    metrics: Metrics
+    worker: str
+    artifacts_bucket: str
+    lease_s: float
+
+    def screen(self, event: VideoEvent, flight: Flight) -> Disposition:
+        """Bring one event as far as it gets now, and say what becomes of its message.
+
+        Raises FatalError only, with the run given back, when policy, models or settings are at fault.
+        """
+        with structlog.contextvars.bound_contextvars(video=event.ref.url, trace_id=event.trace_id):
+            try:
+                return self._screen(event, flight)
+            except VideosieveError as error:
+                return self._without_run(event, error)
+            except Exception:  # noqa: BLE001 - the message handler: a fault of ours must not take the worker down
+                get_logger().exception("screening_failed")
+                return self._without_run(event, None)
+
+    def _screen(self, event: VideoEvent, flight: Flight) -> Disposition:
+        ref = event.ref if event.ref.is_resolved else self.services.objects.resolve(event.ref)
+        policy = self._policy_of(event)
+        claim = self.services.ledger.claim(
+            ref,
+            policy=policy.name,
+            decision_hash=policy.decision_hash,
+            lane=flight.lane,
+            worker=self.worker,
+            lease_s=self.lease_s,
+            trace_id=event.trace_id or uuid4().hex,
+            event_at=event.event_at,
+        )
+        self.metrics.claims.labels(result=type(claim).__name__.lower()).inc()
+        match claim:
+            case Settled():
+                get_logger().info("duplicate_avoided", run_id=str(claim.run_id), state=claim.state.value)
+                return Disposition(Action.ACKNOWLEDGE)
+            case Busy():
+                return Disposition(Action.RETRY, delay_s=claim.lease_left_s)
+            case Claimed():
+                with (
+                    structlog.contextvars.bound_contextvars(run_id=str(claim.run_id), trace_id=claim.trace_id),
+                    flight.holding(claim),
+                ):
+                    return self._run(event, ref, policy, claim)
+
+    def _run(self, event: VideoEvent, ref: ObjectRef, policy: Policy, claim: Claimed) -> Disposition:
+        try:
+            with self._timed("analyze"):
+                source = self.services.objects.source(ref)
+                analysis = analyze(source, policy, self.extractor, self.models)
+            with self._timed("artifacts"):
+                result_key = self._store(ref, policy, analysis, claim)
+            with self._timed("commit"):
+                self._commit(claim, _commit_of(analysis, result_key))
+            self._count(policy, analysis)
+            return Disposition(Action.ACKNOWLEDGE)
+        except VideosieveError as error:
+            return self._dispose(event, claim, error)
+        except Exception:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
+            get_logger().exception("screening_failed")
+            return self._dispose(event, claim, None)
+
+    def _policy_of(self, event: VideoEvent) -> Policy:
+        """The policy that the message names, from the ledger; the active one where it names none."""
+        wanted = event.decision_hash
+        if wanted is None or wanted == self.policy.decision_hash:
+            return self.policy
+        document = self.services.ledger.policy(wanted)
+        if document is None:
+            raise PermanentError(Reason.UNKNOWN_POLICY, f"no policy with decision hash {wanted} was ever recorded")
+        try:
+            policy = Policy.model_validate(document)
+        except ValidationError as error:
+            detail = (
+                f"the policy with decision hash {wanted} is not readable by this version: {error.error_count()} faults"
+            )
+            raise PermanentError(Reason.UNKNOWN_POLICY, detail) from None
+        return policy
+
+    def _store(self, ref: ObjectRef, policy: Policy, analysis: Analysis, claim: Claimed) -> str:
+        """Write keyframes and result under keys of this run and fence; only the commit makes them the result."""
+        prefix = f"runs/{claim.run_id}/{claim.fence}"
+        put = self.services.objects.put
+        keys = [f"{prefix}/keyframes/{index:03d}.jpg" for index in range(len(analysis.extraction.images))]
+        for key, image in zip(keys, analysis.extraction.images, strict=True):
+            put(self.artifacts_bucket, key, encode_jpeg(image), "image/jpeg")
+        document = analysis_document(ref.url, policy, analysis, keys)
+        document |= {"run_id": str(claim.run_id), "trace_id": claim.trace_id}
+        result_key = f"{prefix}/result.json"
+        put(self.artifacts_bucket, result_key, json.dumps(document).encode(), "application/json")
+        return result_key
+
+    def _commit(self, claim: Claimed, commit: Commit) -> None:
+        waited_s = self.services.ledger.commit(claim.run_id, claim.fence, commit)
+        self.metrics.runs.labels(state=commit.state.value, reason=commit.reason.value if commit.reason else "").inc()
+        if waited_s is not None:
+            self.metrics.upload_to_decision.observe(waited_s)
+        get_logger().info(
+            "run_committed",
+            state=commit.state.value,
+            reason=commit.reason.value if commit.reason else None,
+            upload_to_decision_s=waited_s,
+            cpu_s=round(commit.cpu_s, 3),
+        )
+
+    def _dispose(self, event: VideoEvent, claim: Claimed, error: VideosieveError | None) -> Disposition:
+        """Record in the ledger what `error` means for the run."""
+        decided = disposition(error, attempts=claim.attempts, faults=claim.faults)
+        reason, detail = _words(error)
+        self._note(decided, reason, detail)
+        try:
+            match decided.state:
+                case None:
+                    self.metrics.leases_lost.inc(isinstance(error, LeaseLostError))
+                case RunState.QUEUED:
+                    self.services.ledger.release(
+                        claim.run_id,
+                        claim.fence,
+                        reason=reason,
+                        detail=detail,
+                        fault=decided.fault,
+                        hidden_s=decided.delay_s,
+                    )
+                case state:
+                    if decided.action is Action.DEAD_LETTER:
+                        self._dead_letter(event, reason, detail)
+                    self._commit(claim, Commit(state=state, reason=reason, detail=detail))
+        except TransientError as later:  # the lease runs out by itself, and the message comes back
+            get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
+            return Disposition(Action.RETRY, delay_s=self.lease_s)
+        if isinstance(error, FatalError):
+            raise error
+        return _acknowledged(decided)
+
+    def _without_run(self, event: VideoEvent, error: VideosieveError | None) -> Disposition:
+        """What becomes of an event that no run could be claimed for."""
+        if isinstance(error, FatalError):
+            raise error
+        decided = disposition(error, attempts=1, faults=0)
+        reason, detail = _words(error)
+        self._note(decided, reason, detail)
+        if decided.action is Action.DEAD_LETTER:
+            try:
+                self._dead_letter(event, reason, detail)
+            except VideosieveError as later:
+                get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
+                return Disposition(Action.RETRY, delay_s=self.lease_s)
+        elif decided.action is Action.ACKNOWLEDGE:
+            self.metrics.runs.labels(state=(decided.state or RunState.REJECTED).value, reason=reason.value).inc()
+        return _acknowledged(decided)
+
+    def _dead_letter(self, event: VideoEvent, reason: Reason, detail: str) -> None:
+        body = VideoMessage.of(event.ref, decision_hash=event.decision_hash, trace_id=event.trace_id)
+        self.services.queues.dead_letter.send(
+            body.model_dump_json(exclude_none=True), {"reason": reason.value, "detail": detail[:256]}
+        )
+
+    def _note(self, decided: Disposition, reason: Reason, detail: str) -> None:
+        log = get_logger().info if decided.action is Action.ACKNOWLEDGE else get_logger().warning
+        log("run_not_decided", action=decided.action.value, reason=reason.value, detail=detail)
+
+    def _count(self, policy: Policy, analysis: Analysis) -> None:
+        metrics, cost, currency = self.metrics, analysis.extraction.cost, analysis.bill.currency
+        metrics.bytes_read.inc(cost.bytes_read)
+        metrics.frames_decoded.inc(cost.frames_decoded)
+        metrics.stage_cpu.labels(stage="keyframes").inc(cost.cpu_s)
+        metrics.money.labels(currency=currency, stage="keyframes").inc(analysis.bill.keyframes_nano)
+        metrics.money.labels(currency=currency, stage="review").inc(analysis.bill.review_nano)
+        for keyframe in analysis.extraction.keyframes:
+            metrics.keyframes.labels(reason=keyframe.reason.value).inc()
+        for stage in analysis.outcome.stages:
+            metrics.stage_cpu.labels(stage=stage.stage).inc(stage.cpu_s)
+            metrics.money.labels(currency=currency, stage=stage.stage).inc(stage.money_nano)
+        for verdict in analysis.outcome.verdicts:
+            metrics.verdicts.labels(
+                policy=policy.name, question=verdict.question, answer=verdict.answer.value, stage=verdict.stage
+            ).inc()
+
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        started_s = time.monotonic()
+        yield
+        self.metrics.stage_wall.labels(step=step).observe(time.monotonic() - started_s)
+
+
+def _commit_of(analysis: Analysis, result_key: str) -> Commit:
+    return Commit(
+        state=analysis.outcome.state,
+        outcome=analysis.outcome,
+        result_key=result_key,
+        currency=analysis.bill.currency,
+        money_nano=analysis.bill.total_nano,
+        cpu_s=analysis.extraction.cost.cpu_s + sum(stage.cpu_s for stage in analysis.outcome.stages),
+        warnings=analysis.extraction.warnings,
+        coverage=analysis.extraction.coverage,
+    )
+
+
+def _words(error: VideosieveError | None) -> tuple[Reason, str]:
+    if error is None:
+        return Reason.INTERNAL_ERROR, "an error of ours; the log has the traceback"
+    return error.reason, error.detail
+
+
+def _acknowledged(decided: Disposition) -> Disposition:
+    """A dead-lettered event lies in the dead-letter queue by now, so its message can go."""
+    return Disposition(Action.ACKNOWLEDGE) if decided.action is Action.DEAD_LETTER else decided
