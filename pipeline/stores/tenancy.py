@@ -31,8 +31,8 @@ class Tenancy:
             raise UserError(Reason.BAD_INPUT, "a tenant needs a name")
         tenant = Tenant(uuid4(), name)
         with self.database.begin() as connection:
-            added = connection.execute(insert(tenants).values(id=tenant.id, name=name).on_conflict_do_nothing())
-            if added.rowcount != 1:
+            new = insert(tenants).values(id=tenant.id, name=name).on_conflict_do_nothing()
+            if connection.execute(new.returning(tenants.c.id)).one_or_none() is None:
                 raise UserError(Reason.BAD_INPUT, f"there is a tenant {name!r} already")
             return tenant, _add_key(connection, tenant.id)
 
