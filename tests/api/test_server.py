@@ -147,6 +147,15 @@ def test_an_address_of_either_family_can_be_listened_on(host: str) -> None:
         raise
 
 
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    with (
+        listen(ApiSettings(port=0)) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
 def test_a_port_that_is_taken_is_the_users_mistake_and_named() -> None:
     with listen(ApiSettings(port=0)) as first:
         port = first.getsockname()[1]
