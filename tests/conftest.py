@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -14,6 +16,17 @@ from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
 from tests import services
 from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A data folder for services of a test's own.
+
+    Not `tmp_path`: as root PostgreSQL runs as another user, and pytest, whenever another session starts, closes
+    its folder to everybody else.
+    """
+    with tempfile.TemporaryDirectory(prefix="vs-data-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

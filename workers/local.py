@@ -115,8 +115,9 @@ class EmbeddedPostgres:
         self.stop()
 
     def _socket_dir(self) -> Path:
-        """The cluster's folder, or where its path is too long for a socket, a short one derived from it."""
-        if len(os.fsencode(self._cluster / ".s.PGSQL.5432")) <= SOCKET_PATH_MAX_BYTES:
+        """The cluster's folder; a short one derived from it where a socket's path cannot be so long or so odd."""
+        path = os.fsencode(self._cluster / ".s.PGSQL.5432")
+        if len(path) <= SOCKET_PATH_MAX_BYTES and not set(b",\"'\\") & set(path):  # libpq splits hosts at commas
             return self._cluster
         digest = hashlib.sha256(os.fsencode(self._cluster)).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"videosieve-{os.geteuid()}-{digest}"

@@ -97,7 +97,8 @@ def translate(error: exc.SQLAlchemyError) -> VideosieveError:
         return TransientError(Reason.DATABASE_UNAVAILABLE, _first_line(cause or error))
     if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return TransientError(Reason.DATABASE_UNAVAILABLE, _first_line(cause or error))
-    return FatalError(Reason.INTERNAL_ERROR, f"the ledger's own fault: {_first_line(cause or error)}")
+    # Nothing we foresaw. It may be about one video only, so the fleet must not stop for it.
+    return TransientError(Reason.INTERNAL_ERROR, f"the ledger's own fault: {_first_line(cause or error)}")
 
 
 def outdated() -> FatalError:

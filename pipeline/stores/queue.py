@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from botocore import exceptions as boto
 
@@ -46,8 +46,7 @@ class Message:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
+class Depth(TypedDict):
     """How many messages, approximately: to be received, received and not deleted, not to be received yet."""
 
     visible: int

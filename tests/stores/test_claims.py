@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from pipeline.detections import Findings
-from pipeline.errors import FatalError, LeaseLostError, PermanentError, Reason, TransientError, UserError
+from pipeline.errors import LeaseLostError, PermanentError, Reason, TransientError, UserError
 from pipeline.media import ObjectRef
 from pipeline.runs import Busy, Claimed, ClaimResult, Commit, Lane, RunView, Settled
 from pipeline.stores import migrate
@@ -154,7 +154,7 @@ def test_a_commit_writes_everything_once(ledger: Ledger) -> None:
 
 def test_a_commit_that_fails_half_way_leaves_nothing(ledger: Ledger) -> None:
     run = claimed(ledger)
-    with pytest.raises(FatalError):  # the same question twice cannot be written
+    with pytest.raises(TransientError, match="internal_error"):  # the same question twice cannot be written
         ledger.commit(run.run_id, run.fence, Commit(RunState.DECIDED, outcome(verdict("a"), verdict("a"))))
     found = view(ledger, run.run_id)
     assert (found.state, found.verdicts) == (RunState.PROCESSING, ())
@@ -290,8 +290,8 @@ def test_a_run_knows_its_pinned_object(ledger: Ledger) -> None:
         assert view(ledger, claimed(ledger, ref).run_id).ref == ref
 
 
-def test_a_stopped_database_is_a_transient_error_and_comes_back_by_itself(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path, settings=THROWAWAY) as server:
+def test_a_stopped_database_is_a_transient_error_and_comes_back_by_itself(data_dir: Path) -> None:
+    with EmbeddedPostgres(data_dir, settings=THROWAWAY) as server:
         migrate.upgrade(server.url)
         ledger = Ledger.connect(server.url)
         run = claimed(ledger)

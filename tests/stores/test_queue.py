@@ -50,7 +50,7 @@ def test_more_than_ten_messages_are_sent_in_batches_and_all_arrive(queue: Queue)
 
 def test_large_messages_are_spread_over_batches(queue: Queue) -> None:
     queue.send_many(["x" * 100_000] * 5)
-    assert queue.depth().visible == 5
+    assert queue.depth()["visible"] == 5
 
 
 def test_what_sqs_did_not_take_is_sent_again(clients: Clients, queue: Queue, monkeypatch: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_hidden_message_comes_back_when_its_time_is_over(queue: Queue) -> None
     assert again.receive_count == 2
     assert queue.hide(again, 30)
     assert queue.receive(wait_s=0, visibility_s=30) == []
-    assert queue.depth().in_flight == 1
+    assert queue.depth() == {"visible": 0, "in_flight": 1, "delayed": 0}
 
 
 def test_a_message_can_be_hidden_for_longer_than_sqs_allows(queue: Queue) -> None:
@@ -114,7 +114,7 @@ def test_deleting_twice_is_no_error(queue: Queue) -> None:
     (message,) = queue.receive(wait_s=2, visibility_s=30)
     queue.delete(message)
     queue.delete(message)
-    assert queue.depth().visible == queue.depth().in_flight == 0
+    assert queue.depth() == {"visible": 0, "in_flight": 0, "delayed": 0}
 
 
 def test_a_dead_letter_tells_its_reason_and_source(queues: Queues) -> None:
@@ -199,8 +199,8 @@ def test_wiring_adjusts_queues_whose_settings_changed(clients: Clients, stack: W
     assert found["Attributes"]["VisibilityTimeout"] == "77"
 
 
-def test_messages_and_objects_survive_a_restart_and_the_clients_recover(tmp_path: Path) -> None:
-    with EmbeddedAws(tmp_path, free_port()) as server:
+def test_messages_and_objects_survive_a_restart_and_the_clients_recover(data_dir: Path) -> None:
+    with EmbeddedAws(data_dir, free_port()) as server:
         connected = aws_clients.connect(
             endpoint_url=server.endpoint_url, access_key_id="test", secret_access_key="test"
         )
