@@ -1,0 +1,289 @@
+"""The sample table of an MP4 or MOV file, read from its `moov` box with numpy and without FFmpeg.
+
+Follows ISO/IEC 14496-12; where that leaves room, what FFmpeg's demuxer does, so that DTS and PTS equal its.
+Fragmented files, several edits and several sample descriptions raise UnreadableMp4Error.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import PermanentError, Reason
+from pipeline.video.boxes import UnreadableMp4Error, children, find
+from pipeline.video.index import SampleIndex, StreamFacts
+from pipeline.video.limits import Limits
+from pipeline.video.sample_entry import SampleEntry, sample_entry
+
+Int64s = NDArray[np.int64]
+_IDENTITY = np.eye(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Movie:
+    """What `mvhd` says: ticks per second and the picture matrix of the whole movie (2x2, float64)."""
+
+    timescale: int
+    matrix: NDArray[np.float64]
+
+
+def mp4_index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
+    """The sample table of the first enabled video track that has samples.
+
+    Raises PermanentError (NO_VIDEO_STREAM, NO_FRAMES, CORRUPT, TOO_LARGE, UNSUPPORTED_CODEC) and
+    UnreadableMp4Error.
+    """
+    try:
+        return _index(moov, file_bytes, limits)
+    except (struct.error, IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
+        raise PermanentError(Reason.CORRUPT, f"the index (moov box) is damaged: {error}") from error
+
+
+def _index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
+    if find(moov, b"mvex") is not None:
+        raise UnreadableMp4Error("movie fragments")
+    if find(moov, b"cmov") is not None:
+        raise UnreadableMp4Error("compressed moov")
+    movie = _movie(moov)
+    track, others = _chosen_track(moov)
+    sample_table = _need(track, b"mdia", b"minf", b"stbl")
+    entry = sample_entry(_need(sample_table, b"stsd"))
+    timescale = _timescale(_need(track, b"mdia", b"mdhd"))
+    size_bytes = _sizes(sample_table, limits)
+    count = len(size_bytes)
+    if count == 0:
+        raise PermanentError(Reason.NO_FRAMES, "the video track has no samples")
+    offset_bytes = _offsets(sample_table, size_bytes)
+    dts, last_delta = _decode_times(sample_table, count)
+    composition = _composition_offsets(sample_table, count)
+    media_pts = dts + composition
+    edit = _edit(track, movie.timescale, timescale)
+    is_shown = (media_pts >= edit.start) & (media_pts < edit.end)
+    if not is_shown.any():
+        is_shown, edit = np.ones(count, bool), Edit(int(media_pts.min()), 2**62, 0)
+    pts = media_pts - edit.start + edit.delay
+    is_readable = (offset_bytes >= 0) & (offset_bytes + size_bytes <= file_bytes) & (size_bytes > 0)
+    return SampleIndex(
+        facts=_facts(entry, track, movie, timescale),
+        offset_bytes=offset_bytes,
+        size_bytes=size_bytes,
+        dts=dts - edit.start + edit.delay - max(0, -int(composition.min())),
+        pts=pts,
+        is_key=_keys(sample_table, count),
+        is_shown=is_shown,
+        start_pts=int(pts[is_shown].min()),
+        end_pts=int(pts[is_shown].max()) + max(1, last_delta),
+        is_readable=is_readable,
+        warnings=_warnings(is_readable, others),
+    )
+
+
+def _warnings(is_readable: NDArray[np.bool_], others: int) -> tuple[str, ...]:
+    found = []
+    if not is_readable.all():
+        missing_percent = 100 * (1 - is_readable.mean())
+        found.append(f"truncated: {missing_percent:.0f} % of the samples lie past the end of the file")
+    if others:
+        found.append(f"{others} more video track(s) were not looked at")
+    return tuple(found)
+
+
+def _need(data: memoryview, *path: bytes) -> memoryview:
+    found = find(data, *path)
+    if found is None:
+        raise PermanentError(Reason.CORRUPT, f"the index lacks its {path[-1].decode()} box")
+    return found
+
+
+def _movie(moov: memoryview) -> Movie:
+    mvhd = find(moov, b"mvhd")
+    if mvhd is None:
+        return Movie(1000, _IDENTITY)
+    is_long = mvhd[0] == 1
+    (timescale,) = struct.unpack_from(">I", mvhd, 20 if is_long else 12)
+    return Movie(max(1, timescale), _matrix(mvhd, 48 if is_long else 36))
+
+
+def _matrix(data: memoryview, at: int) -> NDArray[np.float64]:
+    """The 2x2 part of a picture matrix, rows (a, b), (c, d): a point is a row vector times it."""
+    a, b, _, c, d = struct.unpack_from(">5i", data, at)
+    matrix = np.array([[a, b], [c, d]], np.float64) / 65536
+    return matrix if np.linalg.det(matrix) != 0 else _IDENTITY
+
+
+def _chosen_track(moov: memoryview) -> tuple[memoryview, int]:
+    """The first enabled video track with samples, else the first video track; and how many others there are."""
+    tracks = [body for kind, body in children(moov) if kind == b"trak"]
+    chapters = {track_id for track in tracks for track_id in _chapter_ids(track)}
+    videos = [
+        track
+        for track in tracks
+        if (handler := find(track, b"mdia", b"hdlr")) is not None
+        and bytes(handler[8:12]) == b"vide"
+        and _track_id(track) not in chapters
+    ]
+    if not videos:
+        raise PermanentError(Reason.NO_VIDEO_STREAM, "the file has no video track")
+    with_samples = [track for track in videos if _sample_count(track) > 0] or videos
+    enabled = [track for track in with_samples if _need(track, b"tkhd")[3] & 1] or with_samples
+    return enabled[0], len(with_samples) - 1
+
+
+def _chapter_ids(track: memoryview) -> Iterator[int]:
+    """The tracks that this one names as its chapters: a chapter picture is no video."""
+    chap = find(track, b"tref", b"chap")
+    if chap is not None:
+        yield from struct.unpack(f">{len(chap) // 4}I", chap[: len(chap) // 4 * 4])
+
+
+def _track_id(track: memoryview) -> int:
+    tkhd = _need(track, b"tkhd")
+    return int(struct.unpack_from(">I", tkhd, 20 if tkhd[0] == 1 else 12)[0])
+
+
+def _sample_count(track: memoryview) -> int:
+    stsz = find(track, b"mdia", b"minf", b"stbl", b"stsz")
+    return 0 if stsz is None or len(stsz) < 12 else int(struct.unpack_from(">I", stsz, 8)[0])
+
+
+def _timescale(mdhd: memoryview) -> int:
+    (timescale,) = struct.unpack_from(">I", mdhd, 20 if mdhd[0] == 1 else 12)
+    return max(1, int(timescale))
+
+
+def _table(box: memoryview, columns: int, dtype: str = ">u4") -> Int64s:
+    """A counted table of a full box as int64 (rows, columns); shorter where the box is."""
+    (count,) = struct.unpack_from(">I", box, 4)
+    row_bytes = columns * np.dtype(dtype).itemsize
+    rows = min(count, (len(box) - 8) // row_bytes)
+    return np.frombuffer(box, dtype, rows * columns, 8).reshape(rows, columns).astype(np.int64)
+
+
+def _sizes(sample_table: memoryview, limits: Limits) -> Int64s:
+    stsz = find(sample_table, b"stsz")
+    if stsz is None:
+        raise UnreadableMp4Error("compact sample sizes (stz2)" if find(sample_table, b"stz2") else "no stsz")
+    same_bytes, count = struct.unpack_from(">2I", stsz, 4)
+    if count > limits.max_samples:
+        raise PermanentError(Reason.TOO_LARGE, f"{count} samples exceed {limits.max_samples}")
+    if same_bytes:
+        return np.full(count, same_bytes, np.int64)
+    return np.frombuffer(stsz, ">u4", min(count, (len(stsz) - 12) // 4), 12).astype(np.int64)
+
+
+def _offsets(sample_table: memoryview, size_bytes: Int64s) -> Int64s:
+    """Each sample's place in the file; -1 for samples that no chunk holds."""
+    co64 = find(sample_table, b"co64")
+    chunks = _table(co64, 1, ">u8")[:, 0] if co64 else _table(_need(sample_table, b"stco"), 1)[:, 0]
+    runs = _table(_need(sample_table, b"stsc"), 3)
+    offset_bytes = np.full(len(size_bytes), -1, np.int64)
+    if not len(runs) or not len(chunks):
+        return offset_bytes
+    first = np.clip(runs[:, 0] - 1, 0, len(chunks))
+    if np.any(np.diff(first) < 0):
+        raise ValueError("stsc is out of order")
+    per_chunk = np.repeat(np.minimum(runs[:, 1], len(size_bytes)), np.diff(np.append(first, len(chunks))))
+    ends = np.minimum(np.cumsum(per_chunk), len(size_bytes))
+    counts = np.diff(ends, prepend=0)
+    held = int(ends[-1]) if len(ends) else 0
+    before = np.cumsum(size_bytes) - size_bytes
+    starts = np.minimum(ends - counts, len(size_bytes) - 1)
+    offset_bytes[:held] = np.repeat(chunks[-len(counts) :] - before[starts], counts) + before[:held]
+    return offset_bytes
+
+
+def _expand(runs: Int64s, count: int) -> Int64s:
+    """Run lengths (repeats, value) to exactly `count` values; the last value goes on where they are too few."""
+    if not len(runs):
+        return np.zeros(count, np.int64)
+    repeats = np.minimum(runs[:, 0], count)
+    ends = np.minimum(np.cumsum(repeats), count)
+    values = np.repeat(runs[:, 1], np.diff(ends, prepend=0))
+    return np.concatenate([values, np.full(count - len(values), runs[-1, 1])])
+
+
+def _decode_times(sample_table: memoryview, count: int) -> tuple[Int64s, int]:
+    """DTS of every sample, from 0, and the duration of the last one."""
+    deltas = _expand(_table(_need(sample_table, b"stts"), 2), count)
+    deltas = np.where(deltas >= 2**31, 1, deltas)  # negative deltas: FFmpeg takes them as 1
+    return np.cumsum(deltas) - deltas, int(deltas[-1])
+
+
+def _composition_offsets(sample_table: memoryview, count: int) -> Int64s:
+    ctts = find(sample_table, b"ctts")
+    if ctts is None:
+        return np.zeros(count, np.int64)
+    runs = _table(ctts, 2)
+    runs[:, 1] = np.where(runs[:, 1] >= 2**31, runs[:, 1] - 2**32, runs[:, 1])
+    return _expand(runs, count)
+
+
+def _keys(sample_table: memoryview, count: int) -> NDArray[np.bool_]:
+    """Sync samples and QuickTime's partial sync samples; all of them where the table is absent."""
+    stss = find(sample_table, b"stss")
+    if stss is None:
+        return np.ones(count, bool)
+    is_key = np.zeros(count, bool)
+    for box in (stss, find(sample_table, b"stps")):
+        if box is not None:
+            numbers = _table(box, 1)[:, 0] - 1
+            is_key[numbers[(numbers >= 0) & (numbers < count)]] = True
+    if not is_key.any():
+        is_key[0] = True
+    return is_key
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Media time [start, end) is shown, `delay` after the presentation begins; all in the track's ticks."""
+
+    start: int
+    end: int
+    delay: int
+
+
+def _edit(track: memoryview, movie_timescale: int, timescale: int) -> Edit:
+    elst = find(track, b"edts", b"elst")
+    if elst is None:
+        return Edit(0, 2**62, 0)
+    row = struct.Struct(">QqhH" if elst[0] == 1 else ">IihH")
+    (count,) = struct.unpack_from(">I", elst, 4)
+    rows = [row.unpack_from(elst, 8 + i * row.size) for i in range(min(count, (len(elst) - 8) // row.size))]
+    delay = sum(length for length, start, *_ in rows if start == -1)
+    real = [edit for edit in rows if edit[1] >= 0]
+    if not real:
+        return Edit(0, 2**62, 0)
+    if len(real) > 1 or rows[-1][1] == -1 or (real[0][2], real[0][3]) != (1, 0):
+        raise UnreadableMp4Error("an edit list with several edits")
+    length, start = real[0][:2]
+    in_ticks = Fraction(timescale, movie_timescale)
+    end = start + round(length * in_ticks) if length else 2**62
+    return Edit(start, end, round(delay * in_ticks))
+
+
+def _facts(entry: SampleEntry, track: memoryview, movie: Movie, timescale: int) -> StreamFacts:
+    tkhd = _need(track, b"tkhd")
+    at = 52 if tkhd[0] == 1 else 40
+    (a, b), (c, d) = _matrix(tkhd, at) @ movie.matrix
+    mirrored = a * d - b * c < 0
+    turn = np.degrees(np.arctan2(-b, -a) if mirrored else np.arctan2(b, a))
+    shown_width, shown_height = struct.unpack_from(">2I", tkhd, at + 36)
+    aspect = entry.sample_aspect
+    if aspect is None and shown_width and shown_height and entry.width_px and entry.height_px:
+        aspect = Fraction(shown_width * entry.height_px, shown_height * entry.width_px)
+    return StreamFacts(
+        container="mp4",
+        codec=entry.codec,
+        extradata=entry.extradata,
+        time_base=Fraction(1, timescale),
+        width_px=entry.width_px,
+        height_px=entry.height_px,
+        sample_aspect=aspect or Fraction(1),
+        rotation_deg=round(turn / 90) % 4 * 90,
+        mirrored=bool(mirrored),
+    )
