@@ -1,0 +1,305 @@
+"""Where one scene ends and another begins, judged from sizes and a few decoded pictures. Pure.
+
+Every judgement that lacks a picture says which run it wishes for; `plan` decides what is affordable.
+The constants were set on public clips cut together with known cuts (H.264 and HEVC, long and short GOPs).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.video.evidence import Evidence, Run
+from pipeline.video.signals import Signals
+
+DIFFERENT = 0.42
+"""Pictures at least this distant may belong to different scenes."""
+_REPLACED = 0.38
+_REPLACED_AREA = 0.25
+_UNSEEN_RATIO, _UNSEEN_SHARE, _UNSEEN_DISTANCE = 2.2, 0.45, 0.97
+_STRONG_KEY_RATIO, _UNSEEN_KEY_RATIO = 2.4, 2.0
+_MOVING_BEFORE = 0.21
+_STILL_AFTER = 0.05
+_FADING_AFTER = 0.6
+_STILL_SHARE = 0.35
+_ACTIVITY_STEP = 1.2
+_JUMP_FACTOR = 1.7
+_JUMP_DISTANCE = 0.5
+_GRADUAL = 0.85
+_GRADUAL_RISE = 0.4
+_TAIL = 3
+_HEAD = 4
+_NEIGHBOURHOOD = 5
+_SAME_CUT_S = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The first sample of a new scene; `score` in 0..1; gradual ones are placed within the transition."""
+
+    t_s: float
+    sample: int
+    score: float
+    is_gradual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutFindings:
+    cuts: tuple[Cut, ...]
+    wishes: tuple[Run, ...]
+
+
+def find_cuts(signals: Signals, evidence: Evidence) -> CutFindings:
+    """The cuts that the evidence supports so far, and the runs that would settle the doubtful places."""
+    judge = _Judge(signals, evidence)
+    seen = sorted(sample for sample in signals.anchors.tolist() if sample in evidence.exact)
+    for before, after in itertools.pairwise(seen):
+        judge.pair(before, after)
+    if seen:
+        judge.tail_of_stream(seen[-1])
+    judge.jumps(seen)
+    judge.sequences()
+    return CutFindings(_merged(judge.cuts), tuple(dict.fromkeys(judge.wishes)))
+
+
+def candidates(signals: Signals, key: int, end: int, min_ratio: float, min_share: float) -> list[int]:
+    """Non-key samples in (key, end) that stand out by size, the most outstanding first."""
+    inner = np.arange(key + 1, min(end, signals.next_key(key)))
+    sizes = signals.index.size_bytes
+    usable = (
+        signals.is_reference[inner]
+        & signals.index.is_readable[inner]
+        & (signals.size_ratio[inner] > min_ratio)
+        & (signals.key_share[inner] > min_share)
+    )
+    found = [
+        int(sample)
+        for sample in inner[usable]
+        if sizes[sample] == sizes[max(key + 1, sample - _NEIGHBOURHOOD) : min(end, sample + _NEIGHBOURHOOD + 1)].max()
+    ]
+    return sorted(found, key=lambda sample: -float(signals.size_ratio[sample]))
+
+
+class _Judge:
+    """Collects cuts and wishes while the pairs of neighbouring decoded anchors are gone through."""
+
+    def __init__(self, signals: Signals, evidence: Evidence) -> None:
+        self.signals, self.evidence = signals, evidence
+        self.cuts: list[Cut] = []
+        self.wishes: list[Run] = []
+        self.unexplained: set[tuple[int, int]] = set()
+
+    def pair(self, before: int, after: int) -> None:
+        distance = self.evidence.change(before, after).distance
+        if distance < DIFFERENT:
+            return
+        anchors = self.signals.anchors
+        first, last = (int(np.searchsorted(anchors, sample)) for sample in (before, after))
+        if last - first > 1:
+            if self.interval_cuts(before, after, distance):
+                return
+            between = [int(a) for a in anchors[first + 1 : last] if int(a) not in self.evidence.failed]
+            if between:
+                self.wishes.append(Run((self._likeliest(between, after),)))
+                return
+        if self.key_cut(before, after, distance) or self.inner_cuts(before, after, distance):
+            return
+        self.unexplained.add((before, after))
+        if not self.signals.has_short_gops and distance > _GRADUAL:
+            self.gradual(before, after, distance)
+
+    def _likeliest(self, between: list[int], after: int) -> int:
+        """Of the keys between two that differ, one beside the key at which a cut is likeliest: where the sizes of
+        keys or the activity change most, both of which stay alike within a scene."""
+        sizes = self.signals.index.size_bytes
+        keys = [*between, after]
+        anchors = self.signals.anchors
+        signs = []
+        for key in keys:
+            previous = int(anchors[np.searchsorted(anchors, key) - 1])
+            signs.append(abs(np.log(sizes[key] / max(1, sizes[previous]))) + self._activity_step(key))
+        best = int(np.argmax(signs))
+        return between[min(best, len(between) - 1)]
+
+    def interval_cuts(self, before: int, after: int, distance: float) -> bool:
+        """Whether a cut between keys that are not neighbours was found, or is asked for, without the keys between."""
+        keys = [int(a) for a in self.signals.anchors if before <= a < after and int(a) not in self.evidence.failed]
+        suspects = [
+            (sample, key)
+            for key in keys
+            for sample in candidates(self.signals, key, self.signals.next_key(key), 1.6, 0.2)[:1]
+        ]
+        suspects.sort(key=lambda suspect: -float(self.signals.size_ratio[suspect[0]]))
+        for sample, key in suspects[:2]:
+            verdict = self.replaces(key, sample, distance)
+            if verdict is not False:
+                return True
+        return False
+
+    def replaces(self, key: int, sample: int, distance: float) -> bool | None:
+        """Whether `sample` replaces the picture of the key before it; None while that is asked for."""
+        if not self.signals.can_patch:
+            is_large = (
+                self.signals.size_ratio[sample] > _UNSEEN_RATIO and self.signals.key_share[sample] > _UNSEEN_SHARE
+            )
+            if is_large:
+                self.cuts.append(self.cut(sample, 0.8 * distance))
+            return bool(is_large)
+        run = Run((key, sample), is_patched=True)
+        if run not in self.evidence.done:
+            self.wishes.append(run)
+            return None
+        replaced = self.evidence.across(run)
+        if replaced is None or replaced.distance <= _REPLACED or replaced.area <= _REPLACED_AREA:
+            return False
+        self.cuts.append(self.cut(sample, max(distance, replaced.distance)))
+        return True
+
+    def inner_cuts(self, key: int, end: int, distance: float) -> bool:
+        """Whether a sample within the GOP was found to replace the picture; asks for those not looked at."""
+        ratio, share, tries = (1.2, 0.1, 3) if self.signals.has_short_gops else (1.5, 0.25, 2)
+        inner = candidates(self.signals, key, end, ratio, share)[:tries]
+        found = False
+        for sample in inner:
+            verdict = self.replaces(key, sample, distance)
+            if verdict is None:
+                return True  # judged again when it was looked at
+            found |= verdict
+        return found
+
+    def key_cut(self, before: int, key: int, distance: float) -> bool:
+        """Whether an irregular key begins a scene. In doubt (a small key among large samples), look at how much
+        moves just before and after it: the encoder puts such keys into violent motion too."""
+        if not self.signals.is_irregular[key]:
+            return False
+        if self.signals.size_ratio[key] >= _STRONG_KEY_RATIO:
+            self.cuts.append(self.cut(key, distance))
+            return True
+        if not self.signals.can_patch:
+            is_cut = self.signals.size_ratio[key] >= _UNSEEN_KEY_RATIO or distance > _UNSEEN_DISTANCE
+            if is_cut:
+                self.cuts.append(self.cut(key, 0.8 * distance))
+            return bool(is_cut)
+        tail = self.tail(before, key)
+        if tail and tail not in self.evidence.done:
+            self.wishes.append(tail)
+            return True
+        steps = [step.distance for step in self.evidence.steps(tail)] if tail else []
+        moves_before = float(np.median(steps)) if steps else 0.0
+        if moves_before < _MOVING_BEFORE:
+            self.cuts.append(self.cut(key, distance * (1 - moves_before)))
+            return True
+        return self._moves_change(key, distance)
+
+    def _moves_change(self, key: int, distance: float) -> bool:
+        """Whether the violent motion before a key ends with it, or goes on as a transition does."""
+        head = self.head(key)
+        if head and head not in self.evidence.done:
+            self.wishes.append(head)
+            return True
+        onward = self.evidence.across(head) if head else None
+        if onward is None or _STILL_AFTER <= onward.distance <= _FADING_AFTER:
+            return False
+        self.cuts.append(self.cut(key, distance * 0.8, is_gradual=onward.distance > _FADING_AFTER))
+        return True
+
+    def tail(self, before: int, key: int) -> Run | None:
+        references = [s for s in range(before + 1, key) if self._is_step(s)]
+        return Run((before, *references[-_TAIL:]), is_patched=True) if references else None
+
+    def head(self, key: int) -> Run | None:
+        end = self.signals.next_key(key)
+        references = [s for s in range(key + 1, end) if self._is_step(s)][:_HEAD]
+        return Run((key, *references), is_patched=True) if references else None
+
+    def _is_step(self, sample: int) -> bool:
+        index = self.signals.index
+        return bool(self.signals.is_reference[sample] and index.is_readable[sample] and not index.is_key[sample])
+
+    def gradual(self, before: int, after: int, distance: float) -> None:
+        """A dissolve in a long GOP raises the sizes for its while; its middle is where they are highest."""
+        start_s, end_s = float(self.signals.t_s[before]), float(self.signals.t_s[after])
+        activity = self.signals.activity_at(start_s + 0.5, end_s - 0.3)
+        if len(activity) < 10 or activity.max() - np.median(activity) < _GRADUAL_RISE:
+            return
+        middle_s = start_s + 0.5 + (end_s - start_s - 0.8) * float(activity.argmax()) / len(activity)
+        sample = before + 1 + int(np.abs(self.signals.t_s[before + 1 : after] - middle_s).argmin())
+        self.cuts.append(self.cut(sample, distance * 0.7, is_gradual=True))
+
+    def tail_of_stream(self, key: int) -> None:
+        """After the last key there is no later picture to compare: only the strongest sample is tried."""
+        if self.signals.can_patch:
+            for sample in candidates(self.signals, key, len(self.signals.index), 2.2, 0.4)[:1]:
+                self.replaces(key, sample, DIFFERENT)
+
+    def sequences(self) -> None:
+        """Samples decoded one after the other show a cut directly."""
+        for run in self.evidence.done:
+            if run.is_patched or len(run.samples) < 2:
+                continue
+            seen = [sample for sample in run.samples if sample in self.evidence.exact]
+            for before, after in itertools.pairwise(seen):
+                change = self.evidence.change(before, after)
+                if change.distance > DIFFERENT and change.area > _REPLACED_AREA:
+                    self.cuts.append(self.cut(after, change.distance))
+
+    def jumps(self, seen: list[int]) -> None:
+        """A cut exactly on a regular key: no size outlier tells it, but what surrounds the key does."""
+        pairs = list(itertools.pairwise(seen))
+        for position, pair in enumerate(pairs):
+            if pair not in self.unexplained:
+                continue
+            change = self.evidence.change(*pair)
+            if change.area > _REPLACED_AREA and (
+                self._is_still_gop(*pair)
+                or self._activity_step(pair[1]) > _ACTIVITY_STEP
+                or (self.signals.has_short_gops and self._stands_out(pairs, position))
+            ):
+                self.cuts.append(self.cut(pair[1], change.distance * 0.9))
+
+    def _is_still_gop(self, key: int, end: int) -> bool:
+        """Whether too few bytes lie between two keys for the picture to have changed before the second."""
+        sizes = self.signals.index.size_bytes
+        return bool(sizes[key + 1 : end].sum() < _STILL_SHARE * sizes[key])
+
+    def _activity_step(self, key: int) -> float:
+        """By how much the activity differs just before and just after a key."""
+        t_s = float(self.signals.t_s[key])
+        before, after = self.signals.activity_at(t_s - 0.8, t_s - 0.3), self.signals.activity_at(t_s + 0.3, t_s + 0.8)
+        return abs(float(np.median(after) - np.median(before))) if len(before) and len(after) else 0.0
+
+    def _stands_out(self, pairs: list[tuple[int, int]], position: int) -> bool:
+        """Whether a distance is far above those of the neighbouring pairs in the same shot."""
+        distance = self.evidence.change(*pairs[position]).distance
+        around = [self.evidence.change(*pairs[other]).distance for other in self._neighbours(pairs, position)]
+        return bool(around) and distance > max(_JUMP_DISTANCE, _JUMP_FACTOR * max(around))
+
+    def _neighbours(self, pairs: list[tuple[int, int]], position: int) -> Iterator[int]:
+        """Up to two pairs on either side, of about the same length, not beyond a known cut."""
+        t_s, cut_samples = self.signals.t_s, [cut.sample for cut in self.cuts]
+        for step in (-1, 1):
+            for other in (position + step, position + 2 * step):
+                if not 0 <= other < len(pairs):
+                    break
+                before, after = pairs[other]
+                if any(before < sample <= after for sample in cut_samples):
+                    break
+                if t_s[after] - t_s[before] <= 2.5 * self.signals.gop_s:
+                    yield other
+
+    def cut(self, sample: int, score: float, *, is_gradual: bool = False) -> Cut:
+        return Cut(float(self.signals.t_s[sample]), sample, float(np.clip(score, 0, 1)), is_gradual)
+
+
+def _merged(cuts: list[Cut]) -> tuple[Cut, ...]:
+    """In time order; of several within 0.4 s the clearest."""
+    kept: list[Cut] = []
+    for cut in sorted(cuts, key=lambda cut: cut.t_s):
+        if kept and cut.t_s - kept[-1].t_s < _SAME_CUT_S:
+            kept[-1] = max(kept[-1], cut, key=lambda cut: cut.score)
+        else:
+            kept.append(cut)
+    return tuple(kept)

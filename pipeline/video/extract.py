@@ -1,0 +1,171 @@
+"""From a source to its keyframes: index, plan, decode, choose. Runs in the child process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.errors import PermanentError, Reason
+from pipeline.media import BgrImage, Keyframe, KeyframeSettings, VideoInfo
+from pipeline.video.boxes import UnreadableMp4Error, read_moov
+from pipeline.video.compare import Picture
+from pipeline.video.cuts import Cut, find_cuts
+from pipeline.video.decode import CodedSample, SampleDecoder, is_intra, thumbnail, upright_image
+from pipeline.video.demux import demuxed_index
+from pipeline.video.evidence import Evidence, Run
+from pipeline.video.index import SampleIndex, checked
+from pipeline.video.keyframes import Choice, choose_keyframes, reach, wanted_keyframes
+from pipeline.video.limits import Limits
+from pipeline.video.motion import Motion, find_motion
+from pipeline.video.mp4 import mp4_index
+from pipeline.video.plan import Budget, budget, next_runs, sparse_gops
+from pipeline.video.samples import SampleReader
+from pipeline.video.signals import Signals, signals
+from pipeline.video.sniff import MP4, SNIFF_BYTES, container_format
+from pipeline.video.source import ByteRange, Source
+
+_MAX_ROUNDS = 24
+_FRAME_SHARE = 0.048
+_MIN_FRAMES_FOR_IMAGES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything about a video but the pixels of its keyframes; `choices` say which samples show them."""
+
+    video: VideoInfo
+    cuts: tuple[Cut, ...]
+    motion: tuple[Motion, ...]
+    choices: tuple[Choice, ...]
+    warnings: tuple[str, ...]
+    coverage: float
+
+
+def read_index(source: Source, limits: Limits) -> SampleIndex:
+    """The checked sample table of a source, by the quickest reader that can."""
+    if source.size_bytes > limits.max_file_bytes:
+        raise PermanentError(Reason.TOO_LARGE, f"{source.size_bytes} bytes exceed {limits.max_file_bytes}")
+    head = source.read_ranges([ByteRange(0, SNIFF_BYTES)])[0]
+    name = container_format(head)
+    if name == MP4:
+        try:
+            moov = read_moov(source, head, limits)
+            return checked(mp4_index(moov, source.size_bytes, limits), limits)
+        except UnreadableMp4Error:
+            pass
+    return checked(demuxed_index(source, name, limits), limits)
+
+
+class Extractor:
+    """One video's extraction; `frames_decoded` counts all frames that its decoders put out."""
+
+    def __init__(self, source: Source, settings: KeyframeSettings, limits: Limits) -> None:
+        self._settings, self._limits = settings, limits
+        self._index = read_index(source, limits)
+        self._signals = signals(self._index)
+        self._reader = SampleReader(source, self._index)
+        self._evidence = Evidence()
+        facts, max_pixels = self._index.facts, limits.max_pixels
+        self._analysis = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=False)
+        self._final = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=True)
+
+    @property
+    def frames_decoded(self) -> int:
+        return self._analysis.frames_decoded + self._final.frames_decoded
+
+    def findings(self) -> Findings:
+        """Cuts, motion and the choice of keyframes. Raises TRUNCATED or CORRUPT when nothing can be decoded."""
+        self._look()
+        cuts = find_cuts(self._signals, self._evidence).cuts
+        motion = find_motion(self._signals, self._evidence, cuts).motion
+        frames_left = max(_MIN_FRAMES_FOR_IMAGES, int(_FRAME_SHARE * len(self._index)) - self.frames_decoded)
+        frames_left -= wanted_keyframes(self._index.duration_s, self._settings)
+        choices = choose_keyframes(self._signals, self._evidence, cuts, motion, self._settings, max(0, frames_left))
+        if not choices:
+            raise self._nothing_to_see()
+        return Findings(
+            video=self._index.video_info(),
+            cuts=cuts,
+            motion=motion,
+            choices=tuple(choices),
+            warnings=self._warnings(),
+            coverage=coverage(self._signals, self._evidence),
+        )
+
+    def images(self, choices: Sequence[Choice]) -> Iterator[tuple[Keyframe, BgrImage]]:
+        """Each chosen frame, upright, one at a time; a frame that now fails to decode is left out."""
+        for choice in choices:
+            path = reach(self._signals, choice.sample) or [choice.sample]
+            coded = self._reader.read(path)
+            run = [coded[sample] for sample in path if sample in coded]
+            frames = self._final.decode(run, frozenset([choice.keyframe.pts]), skip_unreferenced=len(run) > 1)
+            if frame := frames.get(choice.keyframe.pts):
+                image = upright_image(frame, self._index.facts, self._limits.max_image_pixels)
+                yield choice.keyframe, image
+
+    def _look(self) -> None:
+        allowed = budget(self._signals, wanted_keyframes(self._index.duration_s, self._settings))
+        spent_bytes = 0
+        for _ in range(_MAX_ROUNDS):
+            left = Budget(allowed.decoded_bytes - spent_bytes, allowed.frames - self.frames_decoded)
+            runs = next_runs(self._signals, self._evidence, left)
+            if not runs:
+                return
+            spent_bytes += self._decode(runs)
+
+    def _decode(self, runs: Sequence[Run]) -> int:
+        """Decodes the runs into evidence; how many bytes that took."""
+        coded = self._reader.read(sample for run in runs for sample in run.samples)
+        for run in runs:
+            self._evidence.add(run, *self._pictures(run, coded))
+        return sum(len(coded[sample].payload) for run in runs for sample in run.samples if sample in coded)
+
+    def _pictures(self, run: Run, coded: Mapping[int, CodedSample]) -> tuple[dict[int, Picture], list[int]]:
+        if run.key not in coded:
+            return {}, []
+        samples = [coded[sample] for sample in run.samples if sample in coded]
+        frames = self._analysis.decode(samples, frozenset(sample.pts for sample in samples))
+        by_sample = {s.number: frames[s.pts] for s in samples if s.pts in frames}
+        pictures = {sample: Picture(thumbnail(frame)) for sample, frame in by_sample.items()}
+        key_frame = by_sample.get(run.key)
+        return pictures, [run.key] if key_frame is not None and not is_intra(key_frame) else []
+
+    def _nothing_to_see(self) -> PermanentError:
+        if not self._index.is_readable.all():
+            return PermanentError(Reason.TRUNCATED, "no frame of what the file holds could be decoded")
+        return PermanentError(Reason.CORRUPT, "no frame could be decoded")
+
+    def _warnings(self) -> tuple[str, ...]:
+        found = list(self._index.warnings)
+        if failed := len(self._evidence.failed):
+            tried = failed + len(self._evidence.exact)
+            found.append(f"damaged: {failed} of {tried} frames looked at could not be decoded")
+        if sparse_gops(self._signals):
+            found.append("few key frames: only the beginnings of long stretches were decoded")
+        return tuple(found)
+
+
+def coverage(found: Signals, evidence: Evidence) -> float:
+    """The share of the duration, 0..1, that could be looked at.
+
+    Lost are samples past the end of the file, what follows a key that did not decode up to the next key, what
+    an index says but the file lacks at its end, and, in GOPs beyond 20 s, what was not reached.
+    """
+    index = found.index
+    is_lost = ~index.is_readable & (index.offset_bytes >= 0)
+    for key in evidence.failed:
+        is_lost[key : found.next_key(key)] = True
+    for key, end in sparse_gops(found):
+        reached = [sample for sample in evidence.exact if key <= sample < end]
+        is_lost[max(reached, default=key) + 1 : end] = True
+    shown = np.flatnonzero(index.is_shown)
+    by_time = shown[np.argsort(index.pts[shown], kind="stable")]
+    lengths = np.diff(np.append(index.pts[by_time], index.end_pts)).astype(np.float64)
+    if not index.payloads:
+        seen = float(lengths[~is_lost[by_time]].sum())
+    else:
+        usual = float(np.median(lengths))
+        seen = float(np.minimum(lengths, max(usual * 10, 1.0))[~is_lost[by_time]].sum())
+    return float(np.clip(seen / max(1, index.end_pts - index.start_pts), 0.0, 1.0))

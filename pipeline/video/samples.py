@@ -1,0 +1,81 @@
+"""Samples' bytes by their numbers, from few ranged reads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from pipeline.video.decode import CodedSample
+from pipeline.video.index import SampleIndex
+from pipeline.video.source import ByteRange, Source, coalesce
+
+_KEPT_BYTES = 48 * 1024 * 1024
+_PER_REQUEST_BYTES = 16 * 1024 * 1024
+
+
+class SampleReader:
+    """Reads samples in batches, neighbouring ones in one range (see `coalesce`), and keeps the recent ones."""
+
+    def __init__(self, source: Source, index: SampleIndex) -> None:
+        self._source, self._index = source, index
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+        self._kept_bytes = 0
+
+    def read(self, samples: Iterable[int]) -> dict[int, CodedSample]:
+        """Each readable sample by its number; those that the file does not hold whole are absent."""
+        index = self._index
+        wanted = sorted({sample for sample in samples if index.is_readable[sample]})
+        found = {s: payload for s in wanted if (payload := self._held(s)) is not None}
+        missing = [sample for sample in wanted if sample not in found]
+        found.update(self._fetched(missing))
+        return {s: CodedSample(s, int(index.pts[s]), payload) for s, payload in found.items()}
+
+    def _held(self, sample: int) -> bytes | None:
+        if sample in self._index.payloads:
+            return self._index.payloads[sample]
+        return self._kept.get(sample)
+
+    def _fetched(self, missing: list[int]) -> dict[int, bytes]:
+        index = self._index
+        places = {
+            s: ByteRange(int(index.offset_bytes[s]), int(index.size_bytes[s]))
+            for s in missing
+            if index.offset_bytes[s] >= 0
+        }
+        found: dict[int, bytes] = {}
+        merged = coalesce(list(places.values()))
+        blocks = [
+            block for batch in _batches(merged) for block in zip(batch, self._source.read_ranges(batch), strict=True)
+        ]
+        by_offset = sorted(places.items(), key=lambda item: item[1])
+        position = 0
+        for sample, place in by_offset:
+            while blocks[position][0].end_bytes < place.end_bytes:
+                position += 1
+            block_range, data = blocks[position]
+            start = place.offset_bytes - block_range.offset_bytes
+            payload = data[start : start + place.length_bytes]
+            if len(payload) == place.length_bytes:
+                found[sample] = payload
+                self._keep(sample, payload)
+        return found
+
+    def _keep(self, sample: int, payload: bytes) -> None:
+        self._kept[sample] = payload
+        self._kept_bytes += len(payload)
+        while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
+            _, dropped = self._kept.popitem(last=False)
+            self._kept_bytes -= len(dropped)
+
+
+def _batches(ranges: list[ByteRange]) -> list[list[ByteRange]]:
+    """The ranges in groups of at most 16 MiB, so that one answer stays small; a larger range stands alone."""
+    batches: list[list[ByteRange]] = []
+    room_bytes = 0
+    for wanted in ranges:
+        if not batches or wanted.length_bytes > room_bytes:
+            batches.append([])
+            room_bytes = _PER_REQUEST_BYTES
+        batches[-1].append(wanted)
+        room_bytes -= wanted.length_bytes
+    return batches

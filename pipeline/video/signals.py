@@ -1,0 +1,152 @@
+"""What the sizes of the samples say, before any decoding: where cuts may be and where something moves. Pure.
+
+An encoder spends bytes where the picture changes. So a sample much larger than those before it may be a cut,
+a key off the regular beat was put there by the encoder's own scene detection, and a lasting rise of the sizes of
+non-key samples is motion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.video.index import SampleIndex
+
+_BEFORE = 12
+_BEFORE_PERCENTILE = 85
+_ACTIVITY_STEP_S = 0.1
+_ACTIVITY_WINDOW_S = 0.5
+_DROPPED_LARGEST = 2
+_ANCHOR_GAP_S = 0.45
+_REGULAR_SHARE = 0.4
+_REGULAR_TIMES = 3
+_DEFAULT_KEY_INTERVAL = 250  # of x264 and x265
+LONG_GOP_S = 2.1
+"""GOPs up to this long are dense enough to see motion by comparing neighbouring keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Per-sample facts derived from an index of n samples.
+
+    `t_s` float64 (n,) seconds from the first displayed frame; `anchors` int64: the readable, displayed keys
+    worth decoding, thinned to one in 0.45 s; `is_irregular` bool (n,): keys off the regular beat;
+    `size_ratio` float64 (n,): a sample's size over the 85th percentile of the 12 non-key samples before it;
+    `key_share` float64 (n,): its size over the median key's; `is_reference` bool (n,): samples that decoding can
+    step on, by their display order; `activity` float64 (m,): the logarithm of the local mean size of non-key
+    samples, every 0.1 s; `gop_s`: the usual distance of keys.
+    """
+
+    index: SampleIndex
+    t_s: NDArray[np.float64]
+    anchors: NDArray[np.int64]
+    is_irregular: NDArray[np.bool_]
+    size_ratio: NDArray[np.float64]
+    key_share: NDArray[np.float64]
+    is_reference: NDArray[np.bool_]
+    activity: NDArray[np.float64]
+    gop_s: float
+
+    @property
+    def can_patch(self) -> bool:
+        """Whether decoding past missing references keeps the old picture; HEVC's reference sets turn it grey."""
+        return self.index.facts.codec != "hevc"
+
+    @property
+    def has_short_gops(self) -> bool:
+        return self.gop_s <= LONG_GOP_S
+
+    def activity_at(self, start_s: float, end_s: float) -> NDArray[np.float64]:
+        """The activity within [start_s, end_s); may be empty."""
+        return self.activity[round(start_s / _ACTIVITY_STEP_S) : round(end_s / _ACTIVITY_STEP_S)]
+
+    def next_key(self, sample: int) -> int:
+        """The first key after `sample`, or the number of samples."""
+        following = np.flatnonzero(self.index.is_key[sample + 1 :])
+        return sample + 1 + int(following[0]) if len(following) else len(self.index)
+
+
+def signals(index: SampleIndex) -> Signals:
+    """The signals of a checked index."""
+    t_s = index.t_s
+    anchors = _anchors(index, t_s)
+    keys = np.flatnonzero(index.is_key)
+    gops = np.diff(t_s[keys])
+    median_key = float(np.median(index.size_bytes[keys])) if len(keys) else 1.0
+    is_reference = np.concatenate([[True], index.pts[1:] > np.maximum.accumulate(index.pts)[:-1]])
+    return Signals(
+        index=index,
+        t_s=t_s,
+        anchors=anchors,
+        is_irregular=_irregular(index, keys),
+        size_ratio=_size_ratio(index),
+        key_share=index.size_bytes / max(1.0, median_key),
+        is_reference=is_reference,
+        activity=_activity(index, t_s),
+        gop_s=float(np.median(gops)) if len(gops) else index.duration_s,
+    )
+
+
+def _anchors(index: SampleIndex, t_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    kept: list[int] = []
+    for sample in np.flatnonzero(index.is_key & index.is_readable):
+        if index.is_shown[sample] and (not kept or t_s[sample] - t_s[kept[-1]] >= _ANCHOR_GAP_S):
+            kept.append(int(sample))
+    if not kept:
+        kept = [int(sample) for sample in np.flatnonzero(index.is_key & index.is_readable)[:1]]
+    return np.array(kept, np.int64)
+
+
+def _irregular(index: SampleIndex, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Keys that end a GOP of neither the usual, nor the often reached greatest, nor the default length."""
+    irregular = np.zeros(len(index), bool)
+    lengths = np.diff(keys)
+    if len(lengths):
+        values, counts = np.unique(lengths, return_counts=True)
+        is_beat = (counts >= _REGULAR_SHARE * len(lengths)) & (counts >= _REGULAR_TIMES)
+        is_beat[-1] |= counts[-1] >= _REGULAR_TIMES
+        beats = np.append(values[is_beat], _DEFAULT_KEY_INTERVAL)
+        is_regular = (np.abs(lengths[:, None] - beats) <= 1).any(axis=1)
+        irregular[keys[1:][~is_regular]] = True
+    return irregular
+
+
+def _size_ratio(index: SampleIndex) -> NDArray[np.float64]:
+    """Computed over the non-key samples in decoding order; the first few compare with those that follow."""
+    inter = np.flatnonzero(~index.is_key)
+    ratio = np.ones(len(index))
+    if len(inter) < _BEFORE + 1:
+        return ratio
+    sizes = index.size_bytes[inter].astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(sizes, _BEFORE)
+    usual = np.percentile(windows, _BEFORE_PERCENTILE, axis=1)
+    position = np.searchsorted(inter, np.arange(len(index)))  # how many non-key samples stand before each
+    before = np.clip(position - _BEFORE, 0, len(usual) - 1)
+    return index.size_bytes / np.maximum(1.0, usual[before])
+
+
+def _activity(index: SampleIndex, t_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log of the mean size in a 0.5 s window, its two largest samples (refresh pulses) left out."""
+    inter = np.flatnonzero(~index.is_key & index.is_shown)
+    inter = inter[np.argsort(t_s[inter], kind="stable")]
+    steps = max(1, int(index.duration_s / _ACTIVITY_STEP_S) + 1)
+    if len(inter) < 2 * _DROPPED_LARGEST + 2:
+        return np.zeros(steps)
+    rate = len(inter) / max(index.duration_s, 0.1)
+    width = int(np.clip(round(rate * _ACTIVITY_WINDOW_S), _DROPPED_LARGEST + 2, len(inter)))
+    sizes = index.size_bytes[inter].astype(np.float64)
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(sizes, width), axis=1)
+    means = windows[:, : width - _DROPPED_LARGEST].mean(axis=1)
+    centres = t_s[inter][width // 2 : width // 2 + len(means)]
+    grid = np.arange(steps) * _ACTIVITY_STEP_S
+    return np.asarray(np.log(np.interp(grid, centres, means) + 1.0), np.float64)
+
+
+def smoothed(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """A running median of odd `width`, the ends repeated."""
+    if len(values) < 3 or width < 3:
+        return values
+    padded = np.pad(values, width // 2, mode="edge")
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1))
