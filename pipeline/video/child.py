@@ -1,0 +1,144 @@
+"""The decoder child: waits for videos on a socket, asks the parent for their bytes, answers with findings.
+
+Started by `sandbox` as `python -m pipeline.video.child SOCKET_FD IMAGE_FD`. It opens no file and no connection of
+its own, holds no secret, and ends when the parent does: the socket then reads as closed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import resource
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+
+from pipeline.errors import PermanentError
+from pipeline.media import BgrImage, KeyframeSettings
+from pipeline.video import report, wire
+from pipeline.video.extract import Extractor
+from pipeline.video.limits import Limits
+from pipeline.video.source import ByteRange
+
+_FOREVER = wire.Deadline(None)
+_PR_SET_NO_NEW_PRIVS = 38
+
+
+class PipeSource:
+    """A `Source` whose bytes come from the parent."""
+
+    def __init__(self, connection: socket.socket, size_bytes: int) -> None:
+        self._connection = connection
+        self._size_bytes = size_bytes
+
+    @property
+    def name(self) -> str:
+        return "the video"
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        if not ranges:
+            return []
+        wire.send(self._connection, {"kind": "read", "ranges": [list(wanted) for wanted in ranges]}, _FOREVER)
+        answer, payload = wire.receive(self._connection, _FOREVER, wire.MAX_PAYLOAD_BYTES)
+        parts, at = [], 0
+        for length in answer["lengths"]:
+            parts.append(bytes(payload[at : at + length]))
+            at += length
+        return parts
+
+
+def serve(connection: socket.socket, images: mmap.mmap) -> None:
+    """Handles one request after the other until the parent hangs up."""
+    while True:
+        try:
+            request, _ = wire.receive(connection, _FOREVER, 0)
+        except wire.WireError:
+            return
+        limits = Limits(**request["limits"])
+        _limit_cpu(limits.cpu_s)
+        source = PipeSource(connection, request["size_bytes"])
+        try:
+            wire.send(connection, _handled(connection, images, source, request, limits), _FOREVER)
+        except wire.WireError:
+            return
+
+
+def _handled(
+    connection: socket.socket, images: mmap.mmap, source: PipeSource, request: dict[str, Any], limits: Limits
+) -> dict[str, Any]:
+    """Does one video; the last message about it."""
+    start_s = time.process_time()
+    try:
+        extractor = Extractor(source, KeyframeSettings(**request["settings"]), limits)
+        _send_findings(connection, images, extractor)
+        frames_decoded = extractor.frames_decoded
+        return {"kind": "done", "cpu_s": time.process_time() - start_s, "frames_decoded": frames_decoded}
+    except PermanentError as error:
+        return {"kind": "rejected", "reason": error.reason.value, "detail": error.detail}
+    except wire.WireError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the handler: whatever else an upload provokes is reported as a crash
+        return {"kind": "crashed", "detail": f"{type(error).__name__}: {error}"[:300]}
+
+
+def _send_findings(connection: socket.socket, images: mmap.mmap, extractor: Extractor) -> None:
+    found = extractor.findings()
+    facts = report.Report(
+        video=found.video,
+        cuts_s=tuple(max(0.0, cut.t_s) for cut in found.cuts),
+        motion_s=tuple((moving.start_s, moving.end_s) for moving in found.motion),
+        warnings=found.warnings,
+        coverage=found.coverage,
+    )
+    wire.send(connection, {"kind": "found", **report.report_json(facts)}, _FOREVER)
+    for keyframe, image in extractor.images(found.choices):
+        _put(images, image)
+        height_px, width_px, _ = image.shape
+        size = {"kind": "image", "width_px": width_px, "height_px": height_px}
+        wire.send(connection, size | report.keyframe_json(keyframe), _FOREVER)
+        wire.receive(connection, _FOREVER, 0)  # the parent has copied it
+
+
+def _put(images: mmap.mmap, image: BgrImage) -> None:
+    """Into the shared memory, through the map: a file size limit of 0 forbids writing in any other way."""
+    np.frombuffer(images, np.uint8)[: image.size] = image.ravel()
+
+
+def _limit_cpu(cpu_s: float) -> None:
+    """Lets this video use `cpu_s` more seconds of processor time; then the kernel ends the process."""
+    spent_s = time.process_time()
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(spent_s + cpu_s) + 1, hard))
+
+
+def _confine(memory_bytes: int, open_files: int) -> None:
+    """No core dumps, no files written, few opened, bounded memory, no new privileges."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def main(arguments: Sequence[str]) -> None:
+    socket_fd, image_fd, image_bytes, memory_bytes, open_files = map(int, arguments)
+    _confine(memory_bytes, open_files)
+    cv2.setNumThreads(1)
+    av.logging.set_level(None)
+    with socket.socket(fileno=socket_fd) as connection, mmap.mmap(image_fd, image_bytes) as images:
+        serve(connection, images)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
