@@ -94,6 +94,9 @@ class EmbeddedPostgres:
         if self._child is not None:
             self._child.stop()
             self._child = None
+            if self._socket_dir() != self._cluster:
+                with contextlib.suppress(OSError):
+                    self._socket_dir().rmdir()
         disown_folder(self._lock)
         self._lock = None
 

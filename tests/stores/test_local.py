@@ -181,6 +181,8 @@ def test_a_stopped_service_leaves_no_process_and_stopping_again_is_no_error(data
 def test_a_data_folder_with_a_long_and_strange_path_works(data_dir: Path) -> None:
     with EmbeddedPostgres(data_dir / ("long ü%'" * 20), settings=THROWAWAY) as server:
         assert execute(server, "SELECT 1") == [(1,)]
+        socket_dir = server._socket_dir()
+    assert not socket_dir.exists()
 
 
 def test_a_path_with_spaces_and_commas_works_for_the_socket(data_dir: Path) -> None:
