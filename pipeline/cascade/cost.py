@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
+from fractions import Fraction
 
 from pipeline.cascade.policy import Policy
 from pipeline.media import Extraction
 from pipeline.verdict import Answer, CascadeOutcome
 
-NANO = Decimal(1_000_000_000)
+NANO = 1_000_000_000
 
 
 def nano(price: Decimal, quantity: float | int = 1) -> int:
     """`quantity` things at `price` each, in nano-units, rounded half to even."""
-    amount = price * Decimal(str(quantity)) * NANO
-    return int(amount.to_integral_value(ROUND_HALF_EVEN))
+    return round(Fraction(price) * Fraction(str(quantity)) * NANO)  # Decimal would round to 28 digits first
 
 
 @dataclass(frozen=True, slots=True)
