@@ -34,17 +34,23 @@ class _OpenQuestion:
     def is_open(self) -> bool:
         return self.answer is Answer.REVIEW
 
+    @property
+    def wants_models(self) -> bool:
+        """Whether a model could still settle it: without keyframes only a person can."""
+        return self.is_open and bool(self.doubtful)
+
 
 def run_cascade(policy: Policy, images: Sequence[BgrImage], models: Models, *, coverage: float = 1.0) -> CascadeOutcome:
     """Verdicts on `images`, the keyframes of one video of which the share `coverage` could be looked at.
 
     A model is neither loaded nor called unless an open question needs it. Raises FatalError(BAD_POLICY) when the
-    policy names labels or weights that a model does not have, and what `models` raises.
+    policy names labels or weights that a model does not have, and what `models` raises. Without any images every
+    question goes to a person: nothing was seen, which is not a negative.
     """
     questions = {name: _OpenQuestion(name, tuple(range(len(images)))) for name in policy.decision.questions}
     records: list[StageRecord] = []
     for stage in policy.decision.stages:
-        asked = [questions[name] for name in stage.answers if questions[name].is_open]
+        asked = [questions[name] for name in stage.answers if questions[name].wants_models]
         if asked:
             scorer = _checked(models.scorer(stage.model, stage.input_px), stage, policy)
             records.append(_run_stage(policy, stage, scorer, asked, images))
@@ -115,7 +121,7 @@ def _settle(question: _OpenQuestion, stage: StagePart, findings: dict[int, Findi
     if positives := _positives(question, stage, findings):
         question.answer = Answer.POSITIVE
         question.evidence = tuple(positives)
-    elif doubtful := tuple(i for i, score in scores.items() if score > rule.negative_at):
+    elif doubtful := tuple(i for i, score in scores.items() if not score <= rule.negative_at):  # NaN is doubtful
         question.doubtful = doubtful
         question.evidence = doubtful
     elif scores:
@@ -125,7 +131,7 @@ def _settle(question: _OpenQuestion, stage: StagePart, findings: dict[int, Findi
 
 def _verdict(policy: Policy, question: _OpenQuestion, coverage: float) -> Verdict:
     answer, reason = question.answer, Reason.UNDECIDED if question.is_open else None
-    if answer is Answer.NEGATIVE and coverage < policy.decision.min_coverage:
+    if answer is Answer.NEGATIVE and not coverage >= policy.decision.min_coverage:  # NaN is not enough
         answer, reason = Answer.REVIEW, Reason.LOW_COVERAGE
     stage = question.stage
     return Verdict(
