@@ -21,6 +21,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Question = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Words = Annotated[str, StringConstraints(pattern=r"^[^\x00]+$")]
+"""Any text but NUL, which PostgreSQL's JSONB cannot keep."""
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000, max_digits=18, decimal_places=9, allow_inf_nan=False)]
 
 
@@ -42,7 +44,7 @@ class KeyframesPart(_Part):
 class QuestionPart(_Part):
     """What is asked; `sensitive` pictures are blurred until somebody asks to see them."""
 
-    text: Annotated[str, StringConstraints(min_length=1, max_length=500)]
+    text: Annotated[Words, Field(max_length=500)]
     sensitive: bool = False
 
 
@@ -53,7 +55,7 @@ class AnswerRule(_Part):
     the keyframes between go to the next stage.
     """
 
-    labels: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)]
+    labels: Annotated[tuple[Words, ...], Field(min_length=1, max_length=200)]
     positive_at: Share
     negative_at: Share
 
@@ -120,7 +122,7 @@ class PricesPart(_Part):
 class CommercialPart(_Part):
     """Who answers for the policy, and what things cost."""
 
-    owner: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    owner: Annotated[Words, Field(max_length=200)]
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = "USD"
     prices: PricesPart = PricesPart()
     latency_goal_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0

@@ -46,12 +46,18 @@ def parse_policy(text: str, *, origin: str) -> Policy:
     try:
         return Policy.model_validate(_StrictLoader.value(root))
     except ValidationError as error:
-        faults = [_fault(origin, lines, details) for details in error.errors()]
+        faults = [_fault(origin, lines, details) for details in error.errors() if not _is_echo(details)]
         raise UserError(Reason.BAD_POLICY, "\n".join(faults)) from None
     except _DuplicateKeyError as error:
-        raise UserError(Reason.BAD_POLICY, f"{origin}:{error.line}: {error.key}: given twice; keep one") from None
-    except yaml.YAMLError as error:
-        raise UserError(Reason.BAD_POLICY, f"{origin}: {_one_line(str(error))}") from None
+        raise UserError(
+            Reason.BAD_POLICY, f"{origin}:{error.line}: {_field(error.key)}: given twice; keep one"
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = _one_line(error.problem or str(error))
+        raise UserError(Reason.BAD_POLICY, f"{origin}:{line}: not a plain value: {problem}; correct it") from None
+    except RecursionError:
+        raise UserError(Reason.BAD_POLICY, f"{origin}: nested too deeply: not a policy") from None
 
 
 class _DuplicateKeyError(Exception):
@@ -72,6 +78,13 @@ class _StrictLoader(yaml.SafeLoader):
         finally:
             loader.dispose()
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, KeyError, AttributeError, TypeError, OverflowError):  # PyYAML's own: `2024-99-99`, `0x_`
+            problem = f"{_shown(node.value)} cannot be read as {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[object] = set()
         for key, _ in node.value:
@@ -84,15 +97,21 @@ class _StrictLoader(yaml.SafeLoader):
 
 def _compose(text: str, origin: str) -> yaml.Node:
     try:
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, yaml.SafeLoader)):
-            raise UserError(Reason.BAD_POLICY, f"{origin}: YAML aliases are not allowed; write the value out")
+        for token in yaml.scan(text, yaml.SafeLoader):
+            if isinstance(token, yaml.AliasToken):
+                line = token.start_mark.line + 1
+                raise UserError(
+                    Reason.BAD_POLICY, f"{origin}:{line}: YAML aliases are not allowed; write the value out"
+                )
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = _one_line(error.problem or str(error))
         raise UserError(Reason.BAD_POLICY, f"{origin}:{line}: not valid YAML: {problem}") from None
-    except yaml.YAMLError as error:
-        raise UserError(Reason.BAD_POLICY, f"{origin}: not valid YAML: {_one_line(str(error))}") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        problem = f"{text[error.position]!a} is not allowed in YAML; take it out"
+        raise UserError(Reason.BAD_POLICY, f"{origin}:{line}: not valid YAML: {problem}") from None
     except RecursionError:
         raise UserError(Reason.BAD_POLICY, f"{origin}: nested too deeply: not a policy") from None
     if not isinstance(root, yaml.MappingNode):
@@ -124,8 +143,13 @@ def _fault(origin: str, lines: Mapping[tuple[str | int, ...], int], details: Err
     known = path
     while known not in lines:
         known = known[:-1]
-    field = ".".join(str(part) for part in path) or "policy"
+    field = ".".join(_field(part) for part in path) or "policy"
     return f"{origin}:{lines[known]}: {field}: {_explain(details)}"
+
+
+def _is_echo(details: ErrorDetails) -> bool:
+    """Whether this only repeats that items were faulty: pydantic then calls the list too short as well."""
+    return details["type"] == "too_short" and bool(details["input"])
 
 
 def _explain(details: ErrorDetails) -> str:
@@ -138,11 +162,16 @@ def _explain(details: ErrorDetails) -> str:
         case "value_error":
             return str(details["ctx"]["error"])
         case "model_type" | "model_attributes_type" | "dict_type":
-            return f"must be a mapping, found {_shown(details['input'])}"
+            return f"must be a mapping, found {_shown(details['input'])}; write its fields below it"
         case "string_pattern_mismatch":
             return f"{_shown(details['input'])} does not match {details['ctx']['pattern']}; change it to fit"
         case _:
             return f"{details['msg']}, found {_shown(details['input'])}; correct it"
+
+
+def _field(part: str | int) -> str:
+    text = str(part)
+    return text if text.isprintable() and len(text) <= 80 else _shown(text)
 
 
 def _shown(value: object) -> str:

@@ -35,6 +35,6 @@ def load(name_or_path: str) -> Policy:
             Reason.BAD_POLICY,
             f"policy '{name_or_path}': no such file, nor a shipped policy; shipped are {', '.join(shipped())}",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or bytes that are not UTF-8
         raise UserError(Reason.BAD_POLICY, f"policy '{name_or_path}' cannot be read: {error}") from None
     return parse_policy(text, origin=name_or_path)
