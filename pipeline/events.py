@@ -18,6 +18,10 @@ MAX_MESSAGE_CHARS = 1_100_000  # SQS takes 1 MiB
 
 Bucket = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=3072)]
+Word = Annotated[str, StringConstraints(max_length=1024)]
+"""A version id, an ETag, a hash or a trace id."""
+Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""Bytes; the ledger keeps them as BIGINT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,9 @@ class _S3Bucket(_Wire):
 
 class _S3Object(_Wire):
     key: Key
-    size: Annotated[int, Field(ge=0)] | None = None
-    e_tag: str | None = Field(None, alias="eTag")
-    version_id: str | None = Field(None, alias="versionId")
+    size: Size | None = None
+    e_tag: Word | None = Field(None, alias="eTag")
+    version_id: Word | None = Field(None, alias="versionId")
 
 
 class _S3Entity(_Wire):
@@ -67,9 +71,9 @@ class _S3Record(_Wire):
 
 class _EventBridgeObject(_Wire):
     key: Key
-    size: Annotated[int, Field(ge=0)] | None = None
-    etag: str | None = None
-    version_id: str | None = Field(None, alias="version-id")
+    size: Size | None = None
+    etag: Word | None = None
+    version_id: Word | None = Field(None, alias="version-id")
 
 
 class _EventBridgeDetail(_Wire):
@@ -93,11 +97,11 @@ class VideoMessage(BaseModel):
     type: Literal["videosieve.video"] = "videosieve.video"
     bucket: Bucket
     key: Key
-    version_id: str | None = None
-    etag: str | None = None
-    size_bytes: Annotated[int, Field(ge=0)] | None = None
-    decision_hash: str | None = None
-    trace_id: str | None = None
+    version_id: Word | None = None
+    etag: Word | None = None
+    size_bytes: Size | None = None
+    decision_hash: Word | None = None
+    trace_id: Word | None = None
 
     @classmethod
     def of(cls, ref: ObjectRef, *, decision_hash: str | None, trace_id: str | None) -> VideoMessage:
@@ -178,16 +182,23 @@ def _eventbridge_event(message: dict[str, Any]) -> VideoEvent:
 
 def _own_event(message: dict[str, Any]) -> VideoEvent:
     own = VideoMessage.model_validate(message)
+    _without_nul(decision_hash=own.decision_hash, trace_id=own.trace_id)
     ref = _ref(own.bucket, own.key, own.version_id, own.etag, own.size_bytes)
     return VideoEvent(ref=ref, decision_hash=own.decision_hash, trace_id=own.trace_id)
 
 
 def _ref(bucket: str, key: str, version_id: str | None, etag: str | None, size_bytes: int | None) -> ObjectRef:
-    if "\x00" in key or "\x00" in bucket:
-        raise _unknown("the key holds a NUL character")
+    _without_nul(bucket=bucket, key=key, version_id=version_id, etag=etag)
     if version_id in ("", "null"):  # S3's name for "written before versioning": such objects go by ETag
         version_id = None
     return ObjectRef(bucket, key, version_id, (etag or "").strip('"') or None, size_bytes)
+
+
+def _without_nul(**fields: str | None) -> None:
+    """Refuses what PostgreSQL cannot keep as text, so that it is the message's fault and not an error of ours."""
+    for name, value in fields.items():
+        if value is not None and "\x00" in value:
+            raise _unknown(f"`{name}` holds a NUL character")
 
 
 def _unknown(detail: str) -> PermanentError:
