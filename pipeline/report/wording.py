@@ -1,0 +1,92 @@
+"""Numbers, states and reasons as people read them. Pure."""
+
+from __future__ import annotations
+
+REJECTIONS = {
+    "empty_file": "The file is empty.",
+    "not_a_video": "The file is not a video.",
+    "no_video_stream": "The file holds no pictures, only sound or other data.",
+    "unsupported_codec": "The pictures are coded in a way that cannot be read here.",
+    "no_frames": "The file announces pictures but holds none.",
+    "truncated": "The file breaks off before the first picture.",
+    "corrupt": "The file is damaged; no picture could be recovered.",
+    "too_large": "The file is larger than allowed.",
+    "too_long": "The video is longer than allowed.",
+    "too_many_pixels": "The pictures are larger than allowed.",
+    "decode_timeout": "Reading the pictures took longer than allowed.",
+    "decoder_crashed": "The decoder crashed on this file.",
+    "not_found": "The file was not there any more.",
+    "superseded": "The file was replaced by another version meanwhile.",
+}
+REVIEW_REASONS = {
+    "undecided": "no stage was sure enough",
+    "no_vlm": "no vision-language model is configured",
+    "low_coverage": "too little of the video could be seen for a negative answer",
+}
+KEYFRAME_REASONS = {
+    "start": "start",
+    "scene_cut": "scene cut",
+    "motion": "motion",
+    "coverage": "coverage",
+}
+STATES = {
+    "decided": "decided",
+    "in_review": "waiting for a person",
+    "rejected": "rejected",
+    "keyframes": "keyframes only",
+}
+
+
+def words(name: str) -> str:
+    """A name out of a document as words: `exposed_nudity` → `exposed nudity`."""
+    return name.replace("_", " ")
+
+
+def rejection_sentence(reason: str) -> str:
+    """What a rejection reason means, as one sentence."""
+    return REJECTIONS.get(reason, "The file could not be analysed.")
+
+
+def clock(t_s: float) -> str:
+    """A time in a video: `0:12.4`, `1:02:03.0`."""
+    if abs(t_s) >= 1e9:
+        return f"{t_s:.0e} s"
+    tenths = round(abs(t_s) * 10)
+    minutes, seconds = divmod(tenths, 600)
+    hours, minutes = divmod(minutes, 60)
+    sign = "−" if t_s < 0 and tenths else ""
+    head = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
+    return f"{sign}{head}:{seconds // 10:02d}.{seconds % 10}"
+
+
+def bytes_text(size_bytes: int) -> str:
+    """A size in decimal units: `12.4 MB`."""
+    size = float(size_bytes)
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if size < 999.5 or unit == "TB":
+            return f"{size:,.0f} {unit}" if unit == "bytes" or size >= 99.95 else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError("the last unit takes every size")
+
+
+def seconds_text(duration_s: float) -> str:
+    """A cost in seconds: `0.042 s`, `12.3 s`, `1,234 s`."""
+    if duration_s >= 1e12:
+        return f"{duration_s:.0e} s"
+    decimals = 0 if duration_s >= 100 else 1 if duration_s >= 10 else 2 if duration_s >= 1 else 3
+    return f"{duration_s:,.{decimals}f} s"
+
+
+def share_text(part: float, total: float) -> str:
+    """`part` of `total` in percent; `–` where the total is nothing."""
+    if total <= 0:
+        return "–"
+    percent = 100.0 * part / total
+    if 0 < percent < 0.1:
+        return "under 0.1%"
+    return f"{percent:.1f}%" if percent < 10 else f"{percent:,.0f}%"
+
+
+def plural(count: int, singular: str, several: str | None = None) -> str:
+    """`1 video`, `2,000 videos`."""
+    return f"{count:,} {singular if count == 1 else several or singular + 's'}"
