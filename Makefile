@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check lint bench up down format models clean
+.PHONY: setup demo test check lint bench docs up down format models clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,9 @@ format: setup
 
 bench: setup           ## ratios to named baselines, measured in the same run
 	$(BIN)/python -m tests.bench.keyframes
+
+docs: setup            ## rewrite the generated reference pages
+	$(BIN)/python docs/generate.py
 
 up: setup              ## API, worker, S3, SQS and PostgreSQL here; Ctrl-C stops all
 	$(BIN)/videosieve up

@@ -20,7 +20,8 @@ from pipeline.cascade.policy import Policy
 from pipeline.errors import Reason, UserError
 from pipeline.models.registry import Registry
 from pipeline.models.runner import ModelStore
-from pipeline.stores.aws import AwsClients, AwsConfig, connect_aws
+from pipeline.stores import migrate
+from pipeline.stores.aws import Clients, Wiring, connect
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
@@ -73,13 +74,21 @@ class Services:
     queues: Queues
 
 
-def aws_config(settings: Settings) -> AwsConfig:
-    """How S3 and SQS are reached: as set, else as `up` runs them, else AWS by boto3's own chain."""
+def open_clients(settings: Settings, *, endpoint_url: str | None = None) -> Clients:
+    """Clients of S3 and SQS: as set, else of what `up` runs, else of AWS by boto3's own chain.
+
+    `endpoint_url` replaces the one that is set.
+    """
     aws = settings.aws
     if aws.endpoint_url is None and (local := LocalServices.running(settings.data_dir)):
-        return AwsConfig(local.endpoint_url, aws.region, local.access_key_id, local.secret_access_key)
-    return AwsConfig(
-        endpoint_url=aws.endpoint_url,
+        return connect(
+            endpoint_url=local.endpoint_url,
+            region=aws.region,
+            access_key_id=local.access_key_id,
+            secret_access_key=local.secret_access_key,
+        )
+    return connect(
+        endpoint_url=endpoint_url or aws.endpoint_url,
         region=aws.region,
         access_key_id=aws.access_key_id.get_secret_value() if aws.access_key_id else None,
         secret_access_key=aws.secret_access_key.get_secret_value() if aws.secret_access_key else None,
@@ -95,7 +104,7 @@ def database_url(settings: Settings) -> Iterator[str]:
         yield local.database_url
     else:
         with EmbeddedPostgres(settings.data_dir) as postgres:
-            Ledger.upgrade(postgres.url)  # our own, so ours to keep current
+            migrate.upgrade(postgres.url)  # our own, so ours to keep current
             yield postgres.url
 
 
@@ -115,12 +124,33 @@ def open_ledger(settings: Settings) -> Iterator[Ledger]:
 def open_services(settings: Settings) -> Iterator[Services]:
     """Ledger, objects and queues."""
     with ExitStack() as stack:
-        clients = connect_aws(aws_config(settings))
+        clients = open_clients(settings)
+        stack.callback(clients.close)
         ledger = stack.enter_context(open_ledger(settings))
-        yield Services(ledger, ObjectStore(clients.s3), open_queues(settings, clients))
+        objects = open_objects(settings, clients)
+        stack.callback(objects.close)
+        yield Services(ledger, objects, open_queues(settings, clients))
 
 
-def open_queues(settings: Settings, clients: AwsClients) -> Queues:
+def open_objects(settings: Settings, clients: Clients) -> ObjectStore:
+    """The object store; URLs for clients are signed for the public endpoint where there is one."""
+    public_url = settings.aws.public_endpoint_url
+    presigner = open_clients(settings, endpoint_url=public_url).s3 if public_url else None
+    return ObjectStore(clients.s3, presigner=presigner)
+
+
+def wiring(settings: Settings) -> Wiring:
+    """The names of this stack's buckets and queues."""
+    return Wiring(
+        originals=settings.storage.originals_bucket,
+        artifacts=settings.storage.artifacts_bucket,
+        uploads=settings.queues.uploads,
+        backfill=settings.queues.backfill,
+        dead_letter=settings.queues.dead_letter,
+    )
+
+
+def open_queues(settings: Settings, clients: Clients) -> Queues:
     names = settings.queues
     return Queues(
         uploads=Queue(clients.sqs, names.uploads),

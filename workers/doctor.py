@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import onnxruntime
-
 from pipeline.errors import VideosieveError
+from pipeline.models.onnx import runtime_description
 from pipeline.models.registry import WeightsStatus
-from pipeline.stores.aws import connect_aws
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
-from workers.bootstrap import LocalServices, active_policy, aws_config, open_registry
+from workers.bootstrap import LocalServices, active_policy, open_clients, open_registry
 from workers.settings import Settings
 
 FREE_BYTES = 2 * 1024**3
@@ -48,9 +46,7 @@ def diagnose(settings: Settings) -> list[Finding]:
 
 def _python() -> Iterator[Finding]:
     yield Finding(Finding.OK, "Python", sys.version.split()[0])
-    yield Finding(
-        Finding.OK, "ONNX Runtime", f"{onnxruntime.__version__}: {', '.join(onnxruntime.get_available_providers())}"
-    )
+    yield Finding(Finding.OK, "ONNX Runtime", runtime_description())
 
 
 def _policy_and_models(settings: Settings) -> Iterator[Finding]:
@@ -90,8 +86,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
         yield _database(url)
     else:
         yield Finding(Finding.NOTE, "database", "none set; one is embedded where needed (VIDEOSIEVE_DATABASE__URL)")
-    config = aws_config(settings)
-    if config.endpoint_url is None and config.access_key_id is None:
+    if settings.aws.endpoint_url is None and settings.aws.access_key_id is None and local is None:
         yield Finding(
             Finding.NOTE, "S3 and SQS", "no endpoint set: AWS by boto3's chain; `videosieve up` runs local ones"
         )
@@ -114,7 +109,7 @@ def _database(url: str) -> Finding:
 def _bucket(settings: Settings) -> Finding:
     name = settings.storage.originals_bucket
     try:
-        next(iter(ObjectStore(connect_aws(aws_config(settings)).s3).list(name, "")), None)
+        next(iter(ObjectStore(open_clients(settings).s3).list(name)), None)
     except VideosieveError as error:
         return Finding(Finding.MISSING, f"bucket {name}", error.detail)
     return Finding(Finding.OK, f"bucket {name}", "reachable")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
+from uuid import UUID
 
 from pipeline.cascade.policy import Policy
 from pipeline.runs import Lane, Registered
@@ -52,7 +53,9 @@ def reconcile(
 
 def _runs(services: Services, counts: ReconcileCounts, older_than_s: float) -> None:
     lanes = {Lane.UPLOADS: services.queues.uploads, Lane.BACKFILL: services.queues.backfill}
-    while stale := services.ledger.stale_runs(older_than_s, limit=BATCH):
+    sent: set[UUID] = set()
+    while stale := [run for run in services.ledger.stale_runs(older_than_s, limit=BATCH) if run.run_id not in sent]:
+        sent |= {run.run_id for run in stale}
         ordered = sorted(stale, key=lambda run: (run.lane.value, run.decision_hash))
         for (lane, decision_hash), runs in groupby(ordered, key=lambda run: (run.lane, run.decision_hash)):
             registered = [Registered(run.run_id, run.ref, run.trace_id) for run in runs]

@@ -17,7 +17,15 @@ from pipeline.cascade.policy import Policy
 from pipeline.cascade.ports import Models
 from pipeline.disposition import Action, Disposition, disposition
 from pipeline.document import analysis_document
-from pipeline.errors import FatalError, LeaseLostError, PermanentError, Reason, TransientError, VideosieveError
+from pipeline.errors import (
+    FatalError,
+    LeaseLostError,
+    PermanentError,
+    Reason,
+    SupersededError,
+    TransientError,
+    VideosieveError,
+)
 from pipeline.events import VideoEvent, VideoMessage
 from pipeline.jpeg import encode_jpeg
 from pipeline.media import ObjectRef
@@ -57,7 +65,7 @@ class Screener:
                 return self._without_run(event, None)
 
     def _screen(self, event: VideoEvent, flight: Flight) -> Disposition:
-        ref = event.ref if event.ref.is_resolved else self.services.objects.resolve(event.ref)
+        ref = self._resolved(event.ref)
         policy = self._policy_of(event)
         claim = self.services.ledger.claim(
             ref,
@@ -99,6 +107,15 @@ class Screener:
         except Exception:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
             get_logger().exception("screening_failed")
             return self._dispose(event, claim, None)
+
+    def _resolved(self, ref: ObjectRef) -> ObjectRef:
+        """`ref` with its version and size; asks S3 only where the message did not carry them."""
+        if ref.is_resolved and ref.size_bytes is not None:
+            return ref
+        found = self.services.objects.resolve(ref)
+        if ref.version_id is None and ref.etag not in (None, found.etag):
+            raise SupersededError(f"{ref.url} was replaced before it was looked at")
+        return found
 
     def _policy_of(self, event: VideoEvent) -> Policy:
         """The policy that the message names, from the ledger; the active one where it names none."""

@@ -38,6 +38,9 @@ class AwsSettings(_Section):
     """How S3 and SQS are reached. Unset keys mean boto3's own chain (environment, profile, instance role)."""
 
     endpoint_url: str | None = Field(None, description="S3 and SQS endpoint; unset means AWS, or what `up` runs")
+    public_endpoint_url: str | None = Field(
+        None, description="S3 endpoint as clients reach it, where that differs: presigned URLs name it"
+    )
     region: str = Field("us-east-1", description="AWS region")
     access_key_id: SecretStr | None = Field(None, description="access key; unset means boto3's own chain")
     secret_access_key: SecretStr | None = Field(None, description="secret key; unset means boto3's own chain")
@@ -84,6 +87,7 @@ class WorkerSettings(_Section):
         default_factory=lambda: max(1, os.cpu_count() or 1), ge=1, le=256, description="videos in flight at once"
     )
     lease_s: float = Field(120.0, ge=3, le=3600, description="how long a claim holds without a heartbeat")
+    grace_s: float = Field(12.0, ge=0, le=3600, description="how long a stopping worker may finish what it has")
     poll_wait_s: int = Field(5, ge=0, le=20, description="long-poll time of an idle worker")
     metrics_host: str = Field("127.0.0.1", description="address that /metrics listens on")
     metrics_port: Port = Field(9464, description="port of /metrics; 0 takes any free one")

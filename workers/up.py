@@ -21,8 +21,8 @@ from pipeline.cascade.policy import Policy
 from pipeline.errors import FatalError, Reason
 from pipeline.models.registry import Registry, WeightsStatus
 from pipeline.stores import migrate
-from pipeline.stores.aws import AwsConfig, connect_aws, wire
-from workers.bootstrap import LocalServices, active_policy, open_registry
+from pipeline.stores.aws import connect, wire
+from workers.bootstrap import LocalServices, active_policy, open_registry, wiring
 from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres
 from workers.settings import Settings
 from workers.watched import WatchedProcess
@@ -33,6 +33,7 @@ _LOOK_S = 0.2
 _RESTART_FIRST_S = 0.5
 _RESTART_MAX_S = 30.0
 _STEADY_S = 30.0
+_STOP_S = 60.0
 
 
 @dataclass(slots=True)
@@ -85,16 +86,14 @@ def local_services(settings: Settings, say: Say) -> Iterator[LocalServices]:
         postgres_url = stack.enter_context(EmbeddedPostgres(data_dir)).url
         migrate.upgrade(postgres_url)
         aws = stack.enter_context(EmbeddedAws(data_dir, settings.local.aws_port))
-        names = settings.storage, settings.queues
-        clients = connect_aws(AwsConfig(aws.endpoint_url, settings.aws.region, AWS_KEY, AWS_SECRET))
-        wire(
-            clients,
-            originals=names[0].originals_bucket,
-            artifacts=names[0].artifacts_bucket,
-            uploads=names[1].uploads,
-            backfill=names[1].backfill,
-            dead_letter=names[1].dead_letter,
+        clients = connect(
+            endpoint_url=aws.endpoint_url,
+            region=settings.aws.region,
+            access_key_id=AWS_KEY,
+            secret_access_key=AWS_SECRET,
         )
+        stack.callback(clients.close)
+        wire(clients, wiring(settings), region=settings.aws.region)
         services = LocalServices(
             pid=os.getpid(),
             endpoint_url=aws.endpoint_url,
@@ -137,6 +136,20 @@ def run_up(settings: Settings, say: Say) -> None:
         say("make an API key with `videosieve tenants add NAME`; Ctrl-C stops everything")
         stopping.wait()
         say("stopping")
+
+
+def stop_running(data_dir: Path) -> bool:
+    """Tell the `up` of `data_dir` to stop and wait until it has; False where none is running."""
+    running = LocalServices.running(data_dir)
+    if running is None:
+        return False
+    os.kill(running.pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + _STOP_S
+    while LocalServices.running(data_dir) is not None:
+        if time.monotonic() > deadline_s:
+            raise FatalError(Reason.INTERNAL_ERROR, f"process {running.pid} does not stop; see its output")
+        time.sleep(_LOOK_S)
+    return True
 
 
 def pull_missing(registry: Registry, policy: Policy, say: Say) -> None:

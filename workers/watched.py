@@ -31,6 +31,7 @@ class WatchedProcess:
         log: Path,
         user: str | None = None,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self._log = log
         watchdog = Path(__file__).with_name("watchdog.py")
@@ -41,7 +42,7 @@ class WatchedProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=env,
-                cwd="/",
+                cwd=cwd or "/",
                 start_new_session=True,
             )
 

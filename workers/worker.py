@@ -27,9 +27,6 @@ from workers.metrics import Metrics
 from workers.screening import Screener
 from workers.settings import Settings, WorkerSettings
 
-GRACE_S = 20.0
-"""Kubernetes waits 30 s between SIGTERM and SIGKILL: what is not done after this is given back."""
-
 
 def run_worker(settings: Settings) -> None:
     """Screen until SIGTERM or SIGINT. Raises FatalError when the set-up is at fault."""
@@ -74,10 +71,10 @@ def run_worker(settings: Settings) -> None:
             decision_hash=policy.decision_hash,
             models=models.loaded(),
         )
-        _consume(consumer, flights)
+        _consume(consumer, flights, grace_s=settings.worker.grace_s)
 
 
-def _consume(consumer: Consumer, flights: Flights) -> None:
+def _consume(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:
     """Run `consumer` in a thread, so that signals reach a main thread that is free to act on them."""
     stopping = threading.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -95,7 +92,7 @@ def _consume(consumer: Consumer, flights: Flights) -> None:
         pass
     get_logger().info("worker_draining", in_flight=len(flights))
     consumer.stop()
-    thread.join(GRACE_S)
+    thread.join(grace_s)
     if thread.is_alive():
         get_logger().warning("worker_gives_back", in_flight=len(flights))
         give_back(flights)

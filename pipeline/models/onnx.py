@@ -79,6 +79,11 @@ class Session:
         return np.asarray(output, dtype=np.float32)
 
 
+def runtime_description() -> str:
+    """Version and execution providers of the installed ONNX Runtime, for people."""
+    return f"{ort.__version__}: {', '.join(ort.get_available_providers())}"
+
+
 def cpu_clock(threads: int) -> Callable[[], float]:
     """A clock of the CPU seconds that inference takes.
 

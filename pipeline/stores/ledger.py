@@ -38,10 +38,22 @@ class Ledger(Claims, Backlog, RunViews, Reviews, Tenancy):
         migrate.check(self.database)
 
     def remember_policy(self, name: str, decision_hash: str, document: Mapping[str, Any]) -> None:
-        """Keep the text behind a decision hash; the first one seen stays."""
+        """Keep the document behind a decision hash; the newest commercial part replaces an older one."""
         values = {"name": name, "decision_hash": decision_hash, "document": dict(document)}
         with self.database.begin() as connection:
-            connection.execute(insert(policies).values(values).on_conflict_do_nothing())
+            statement = insert(policies).values(values)
+            connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["name", "decision_hash"], set_={"document": statement.excluded.document}
+                )
+            )
+
+    def policy(self, decision_hash: str) -> dict[str, Any] | None:
+        """The policy document behind a decision hash, None where none was ever remembered."""
+        wanted = sa.select(policies.c.document).where(policies.c.decision_hash == decision_hash)
+        with self.database.begin() as connection:
+            document: dict[str, Any] | None = connection.scalar(wanted.order_by(policies.c.first_seen_at).limit(1))
+        return document
 
     def audit(self, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None) -> None:
         """Add a line to the audit; lines are never changed or taken away."""

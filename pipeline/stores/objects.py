@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as boto
 
-from pipeline.errors import FatalError, PermanentError, Reason, SupersededError, TransientError, UserError
+from pipeline.errors import PermanentError, Reason, SupersededError, TransientError, UserError
 from pipeline.media import ObjectRef
 from pipeline.stores.aws import code_of, status_of, translated
 from pipeline.video.source import ByteRange, coalesce
@@ -25,7 +26,8 @@ class ObjectStore:
     """S3 through one client; safe to share between threads.
 
     Raises TransientError (STORE_UNAVAILABLE, THROTTLED, FORBIDDEN), PermanentError(NOT_FOUND) for an object, and
-    FatalError(BAD_SETTING) for a bucket that does not exist. `presigner` signs URLs where clients reach the
+    FatalError(BAD_SETTING) for a bucket of ours that does not exist; a video's bucket comes in with its message, so
+    there it is NOT_FOUND like the object. `presigner` signs URLs where clients reach the
     store by another address than we do.
     """
 
@@ -46,7 +48,6 @@ class ObjectStore:
             except boto.ClientError as error:
                 if code_of(error) not in _GONE:
                     raise
-                self._require_bucket(ref.bucket)  # a HEAD of an object does not tell which of the two is missing
                 raise PermanentError(Reason.NOT_FOUND, f"{ref.url} does not exist") from error
         version_id = head.get("VersionId")
         return ObjectRef(
@@ -80,10 +81,11 @@ class ObjectStore:
         with translated(Reason.STORE_UNAVAILABLE, url):
             return _again(read)
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[ObjectRef]:
+    def list(self, bucket: str, prefix: str = "", *, modified_before: datetime | None = None) -> Iterator[ObjectRef]:
         """The current version of every object, in the order of their keys. Folders' marks are left out."""
         for found, version_id in self._walk(bucket, prefix, every_version=False):
-            if not found["Key"].endswith("/"):
+            is_recent = modified_before is not None and found["LastModified"] >= modified_before
+            if not is_recent and not found["Key"].endswith("/"):
                 yield ObjectRef(
                     bucket,
                     found["Key"],
@@ -138,14 +140,6 @@ class ObjectStore:
                 except boto.ClientError as second:
                     if code_of(second) != "BucketAlreadyOwnedByYou":
                         raise
-
-    def _require_bucket(self, bucket: str) -> None:
-        try:
-            self._client.head_bucket(Bucket=bucket)
-        except boto.ClientError as error:
-            if status_of(error) == 404:
-                raise FatalError(Reason.BAD_SETTING, f"there is no bucket {bucket!r}") from error
-            raise
 
     def _walk(self, bucket: str, prefix: str, *, every_version: bool) -> Iterator[tuple[Any, str | None]]:
         """Listed objects with their version ids, None where the bucket keeps no versions."""
@@ -226,8 +220,6 @@ class S3Source:
             )["Body"].read()
         except boto.ClientError as error:
             if code_of(error) in _GONE or status_of(error) in {404, 405, 412, 416}:
-                if code_of(error) == "NoSuchBucket":
-                    raise
                 raise SupersededError(f"{self.name} was replaced or deleted") from error
             raise
         if len(content) != block.length_bytes:

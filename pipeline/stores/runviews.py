@@ -53,9 +53,19 @@ class RunViews:
         with self.database.begin() as connection:
             return _views(connection, wanted.order_by(runs.c.created_at.desc(), runs.c.id).limit(limit).offset(offset))
 
-    def counts(self, states: Collection[RunState] = tuple(RunState)) -> dict[RunState, int]:
+    def counts(
+        self,
+        states: Collection[RunState] = tuple(RunState),
+        *,
+        lane: Lane | None = None,
+        decision_hash: str | None = None,
+    ) -> dict[RunState, int]:
         """How many runs are in each of `states`. Counting only open states is quick however long the history."""
         wanted = sa.select(runs.c.state, sa.func.count()).group_by(runs.c.state)
+        if lane is not None:
+            wanted = wanted.where(runs.c.lane == lane)
+        if decision_hash is not None:
+            wanted = wanted.where(runs.c.decision_hash == decision_hash)
         if set(states) != set(RunState):
             # Written out, so that the planner can match them with the partial indexes.
             names = ", ".join(f"'{RunState(state).value}'" for state in states) or "''"

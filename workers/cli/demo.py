@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pipeline.errors import FatalError, Reason
 from workers.bootstrap import active_policy, open_ledger
+from workers.cli.console import stdout
 from workers.cli.files import analysis_table, write_report
 from workers.demo import CLIPS_WHEEL, Client, Upload, demo_key, follow, free_port, prepare_clips, write_results
 from workers.logs import configure_logs
@@ -45,7 +46,7 @@ def demo(out: Path) -> None:
             raise FatalError(Reason.INTERNAL_ERROR, f"the demo's services did not answer: {error}") from error
     write_results(documents, out)
     report = write_report(documents, out, title="videosieve demo")
-    Console().print(analysis_table(documents, list(active_policy(settings).decision.questions)))
+    stdout().print(analysis_table(documents, list(active_policy(settings).decision.questions)))
     click.echo(f"from upload to report in {time.monotonic() - started_s:.0f} s; open {report.resolve()}")
 
 

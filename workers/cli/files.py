@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from pipeline.report.render import render_report
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -20,9 +19,10 @@ from pipeline.analyze import analyze as analyze_video
 from pipeline.cascade.policy import Policy
 from pipeline.document import Document, analysis_document, keyframes_document
 from pipeline.media import BgrImage, KeyframeSettings
-from pipeline.report.money import format_nano
+from pipeline.report.page import render_report
 from pipeline.video.source import Source
-from workers.bootstrap import open_decoders, open_models
+from workers.bootstrap import open_decoders, open_models, open_registry
+from workers.cli.console import brief_money, stdout
 from workers.folder import Output, Work, find_files, run_files
 from workers.settings import load_settings
 
@@ -49,7 +49,7 @@ def keyframes(paths: tuple[Path, ...], out: Path | None, jobs: int | None, as_js
 
         documents = _run(paths, work, out=out, jobs=jobs, as_json=as_json, settings_hash="keyframes-1")
     if not as_json:
-        Console().print(_keyframes_table(documents))
+        stdout().print(_keyframes_table(documents))
 
 
 @click.command()
@@ -65,9 +65,10 @@ def analyze(
     settings = load_settings()
     policy = policies.load(policy_name or settings.policy)
     jobs = jobs or _cores()
-    models = open_models(settings)
+    registry = open_registry(settings)
     for model in policy.decision.models:
-        models.registry.path(model)  # a missing file is one line now, not one per video
+        registry.path(model)  # missing weights are one line now, before any work
+    models = open_models(settings)
     with open_decoders(settings.decoder, processes=jobs) as decoders:
 
         def work(source: Source, path: str) -> tuple[Document, Sequence[BgrImage]]:
@@ -80,7 +81,7 @@ def analyze(
         report = write_report(documents, out, title=f"videosieve: {policy.name}")
         click.echo(f"report: {report}", err=True)
     if not as_json:
-        Console().print(analysis_table(documents, list(policy.decision.questions)))
+        stdout().print(analysis_table(documents, list(policy.decision.questions)))
 
 
 def write_report(documents: Sequence[Document], out: Path, *, title: str) -> Path:
@@ -161,7 +162,7 @@ def analysis_table(documents: Sequence[Document], questions: Sequence[str]) -> T
             Text(document["path"]),
             str(len(document["keyframes"])),
             *(_answer(verdicts[question]) for question in questions),
-            format_nano(money["total_nano"], money["currency"]),
+            brief_money(money["total_nano"], money["currency"]),
             f"{cpu_s:.2f} s",
         )
     return table

@@ -34,6 +34,15 @@ def up() -> None:
 
 
 @click.command()
+def down() -> None:
+    """Stop the `up` of this data folder and wait until it has stopped."""
+    from workers.up import stop_running
+
+    settings = load_settings()
+    click.echo("stopped" if stop_running(settings.data_dir) else "nothing is running here", err=True)
+
+
+@click.command()
 def api() -> None:
     """Serve the upload API."""
     from workers.api.server import serve

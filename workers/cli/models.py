@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.models.registry import Registry, WeightsStatus
 from workers.bootstrap import active_policy, open_registry
+from workers.cli.console import stdout
 from workers.settings import load_settings
 
 _NAMES = click.argument("names", nargs=-1)
@@ -28,7 +28,7 @@ def list_models() -> None:
         table.add_row(
             spec.name, spec.task, spec.licence, f"{spec.size_bytes / 1e6:.1f} MB", spec.sha256[:12], status.value
         )
-    Console().print(table)
+    stdout().print(table)
 
 
 @models.command()
@@ -39,9 +39,7 @@ def pull(names: tuple[str, ...], everything: bool) -> None:
     settings = load_settings()
     registry = open_registry(settings)
     for name in _chosen(registry, names, everything) or active_policy(settings).decision.models:
-        spec = registry.spec(name)
-        click.echo(f"{name}: licence {spec.licence}", err=True)
-        path = registry.pull(name, progress=lambda line: click.echo(f"  {line}", err=True))
+        path = registry.pull(name, progress=lambda line: click.echo(line, err=True))
         click.echo(f"{name}: {path}")
 
 

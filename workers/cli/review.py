@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from pipeline.errors import Reason, UserError
 from pipeline.runs import ReviewDetail
 from pipeline.verdict import Answer, RunState
 from workers.bootstrap import open_ledger
+from workers.cli.console import stdout
 from workers.settings import load_settings
 
 _RUN = click.argument("run_id", type=click.UUID)
@@ -51,7 +51,7 @@ def list_reviews(limit: int, as_json: bool) -> None:
             f"{item.since:%Y-%m-%d %H:%M}",
             Text(item.video),
         )
-    Console().print(table)
+    stdout().print(table)
 
 
 @review.command()
@@ -101,7 +101,7 @@ def list_runs(state: str | None, limit: int, as_json: bool) -> None:
     for run in found:
         video = f"s3://{run.bucket}/{run.key}"
         table.add_row(str(run.run_id), run.state.value, run.reason or "", str(run.attempts), Text(video))
-    Console().print(table)
+    stdout().print(table)
 
 
 @runs.command("show")

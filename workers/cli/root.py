@@ -22,6 +22,7 @@ _COMMANDS = {
     "db": "workers.cli.setup",
     "demo": "workers.cli.demo",
     "doctor": "workers.cli.setup",
+    "down": "workers.cli.fleet",
     "keyframes": "workers.cli.files",
     "models": "workers.cli.models",
     "policy": "workers.cli.setup",
@@ -30,6 +31,7 @@ _COMMANDS = {
     "runs": "workers.cli.review",
     "tenants": "workers.cli.setup",
     "up": "workers.cli.fleet",
+    "wire": "workers.cli.setup",
     "worker": "workers.cli.fleet",
 }
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pipeline import policies
 from pipeline.stores import migrate
-from workers.bootstrap import database_url, open_ledger
+from pipeline.stores.aws import wire as wire_stack
+from workers.bootstrap import database_url, open_clients, open_ledger, wiring
+from workers.cli.console import stdout
 from workers.doctor import Finding, diagnose
 from workers.settings import effective, load_settings, variable, walk
 
@@ -26,7 +27,7 @@ def config(describe: bool) -> None:
     table = Table("variable", "meaning", box=None)
     for path, meaning in walk():
         table.add_row(variable(path), meaning)
-    Console().print(table)
+    stdout().print(table)
 
 
 @click.group()
@@ -43,10 +44,25 @@ def upgrade() -> None:
 
 
 @click.command()
+def wire() -> None:
+    """Create buckets, queues and the event notification on the S3 and SQS that are set; safe to run again.
+
+    For stacks without infrastructure code of their own, such as docker-compose.yml.
+    """
+    settings = load_settings()
+    clients = open_clients(settings)
+    try:
+        wire_stack(clients, wiring(settings), region=settings.aws.region)
+    finally:
+        clients.close()
+    click.echo("buckets, queues and notification are in place", err=True)
+
+
+@click.command()
 def doctor() -> None:
     """Say what is missing on this machine, and how to get it. Exit code 1 when something needed is."""
     findings = diagnose(load_settings())
-    console = Console()
+    console = stdout()
     marks = {
         Finding.OK: Text("ok", "green"),
         Finding.NOTE: Text("note", "yellow"),
