@@ -29,7 +29,7 @@ def keyframes_document(path: str, extraction: Extraction, images: Sequence[str |
         "schema_version": SCHEMA_VERSION,
         "path": path,
         "video": {
-            "duration_s": round(video.duration_s, 3),
+            "duration_s": _rounded(video.duration_s, 3),
             "width_px": video.width_px,
             "height_px": video.height_px,
             "rotation_deg": video.rotation_deg,
@@ -38,23 +38,23 @@ def keyframes_document(path: str, extraction: Extraction, images: Sequence[str |
             "frames": video.frames,
             "time_base": f"{video.time_base.numerator}/{video.time_base.denominator}",
         },
-        "cuts_s": [round(t_s, 3) for t_s in extraction.cuts_s],
-        "motion_s": [[round(start_s, 3), round(end_s, 3)] for start_s, end_s in extraction.motion_s],
+        "cuts_s": [_rounded(t_s, 3) for t_s in extraction.cuts_s],
+        "motion_s": [[_rounded(start_s, 3), _rounded(end_s, 3)] for start_s, end_s in extraction.motion_s],
         "keyframes": [
             {
-                "t_s": round(keyframe.t_s, 3),
+                "t_s": _rounded(keyframe.t_s, 3),
                 "pts": keyframe.pts,
                 "reason": keyframe.reason.value,
-                "score": round(keyframe.score, 4),
+                "score": _rounded(keyframe.score, 4),
                 "image": image,
                 "size_px": [pixels.shape[1], pixels.shape[0]],
             }
             for keyframe, pixels, image in zip(extraction.keyframes, extraction.images, images, strict=True)
         ],
         "warnings": list(extraction.warnings),
-        "coverage": round(extraction.coverage, 4),
+        "coverage": _rounded(extraction.coverage, 4),
         "cost": {
-            "cpu_s": round(cost.cpu_s, 4),
+            "cpu_s": _rounded(cost.cpu_s, 4),
             "bytes_read": cost.bytes_read,
             "file_bytes": cost.file_bytes,
             "ranges": cost.ranges,
@@ -92,11 +92,16 @@ def rejected_document(path: str, error: VideosieveError) -> Document:
     }
 
 
+def _rounded(value: float, digits: int) -> float:
+    """A plain float, also where numpy's was given: JSON knows no float32."""
+    return round(float(value), digits)
+
+
 def _verdict(verdict: Verdict) -> Document:
     return {
         "question": verdict.question,
         "answer": verdict.answer.value,
-        "score": round(verdict.score, 4),
+        "score": _rounded(verdict.score, 4),
         "stage": verdict.stage,
         "model": verdict.model,
         "weights_sha256": verdict.weights_sha256,
@@ -115,7 +120,7 @@ def _stage(stage: StageRecord) -> Document:
         "weights_sha256": stage.weights_sha256,
         "asked": list(stage.asked),
         "settled": list(stage.settled),
-        "cpu_s": round(stage.cpu_s, 4),
+        "cpu_s": _rounded(stage.cpu_s, 4),
         "money_nano": stage.money_nano,
         "findings": [
             {"keyframe": index, "detections": [_detection(found) for found in findings.detections]}
@@ -128,8 +133,8 @@ def _detection(detection: Detection) -> Document:
     box = detection.box
     return {
         "label": detection.label,
-        "score": round(detection.score, 4),
-        "box_px": [round(v, 1) for v in (box.left_px, box.top_px, box.right_px, box.bottom_px)] if box else None,
+        "score": _rounded(detection.score, 4),
+        "box_px": [_rounded(v, 1) for v in (box.left_px, box.top_px, box.right_px, box.bottom_px)] if box else None,
     }
 
 
