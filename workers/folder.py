@@ -33,23 +33,31 @@ Work = Callable[[Source, str], tuple[Document, Sequence[BgrImage]]]
 def find_files(paths: Sequence[Path], *, leave_out: Path | None = None) -> list[Path]:
     """The files named, and all files below the folders named, sorted; hidden ones and `leave_out` are passed over.
 
-    Raises UserError(BAD_INPUT) for a path that does not exist.
+    Raises UserError(BAD_INPUT) for a path that does not exist and for a folder that cannot be looked into.
     """
     left_out = leave_out.resolve() if leave_out else None
     found: dict[Path, Path] = {}
     for path in paths:
-        if not path.exists():
-            raise UserError(Reason.BAD_INPUT, f"{path}: no such file or folder")
-        for file in _below(path, left_out) if path.is_dir() else [path]:
-            found.setdefault(file.resolve(), file)
+        try:
+            if not path.exists():
+                raise UserError(Reason.BAD_INPUT, f"{path}: no such file or folder")
+            for file in _below(path, left_out) if path.is_dir() else [path]:
+                found.setdefault(file.resolve(), file)
+        except OSError as error:
+            raise UserError(Reason.BAD_INPUT, f"{error.filename or path}: {error.strerror}") from None
     return sorted(found.values())
 
 
 def _below(folder: Path, left_out: Path | None) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder, onerror=_refuse):
         here = Path(parent)
         folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != left_out]
         yield from (here / name for name in files if not name.startswith(".") and (here / name).is_file())
+
+
+def _refuse(error: OSError) -> None:
+    """Left to itself, os.walk passes over what it may not read, and nobody would miss the videos."""
+    raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,12 @@ class _Identity:
     settings_hash: str
 
     @classmethod
-    def of(cls, file: Path, settings_hash: str) -> Self:
-        found = file.stat()
+    def of(cls, file: Path, settings_hash: str) -> Self | None:
+        """None for a file that is not there any more, or that may not be looked at."""
+        try:
+            found = file.stat()
+        except OSError:
+            return None
         return cls(str(file), found.st_size, found.st_mtime_ns, settings_hash)
 
 
@@ -83,11 +95,21 @@ class Output:
 
     def done(self, file: Path) -> Document | None:
         """The result of `file` from an earlier call, None where there is none that still holds."""
-        return self._done.get(_Identity.of(file, self._settings_hash))
+        identity = self.identity(file)
+        return self._done.get(identity) if identity else None
 
-    def write(self, file: Path, document: Document, images: Sequence[BgrImage]) -> None:
-        """Write pictures, then the line that makes the result count."""
-        identity = _Identity.of(file, self._settings_hash)
+    def identity(self, file: Path) -> _Identity | None:
+        """What a result of `file` would belong to; take it before the file is read, for it may change meanwhile."""
+        return _Identity.of(file, self._settings_hash)
+
+    def write(self, file: Path, identity: _Identity, document: Document, images: Sequence[BgrImage]) -> None:
+        """Write pictures, then the line that makes the result count. Raises UserError(BAD_INPUT), as on a full disk."""
+        try:
+            self._write(file, identity, document, images)
+        except OSError as error:
+            raise UserError(Reason.BAD_INPUT, f"output folder {self.folder}: {error.strerror}") from None
+
+    def _write(self, file: Path, identity: _Identity, document: Document, images: Sequence[BgrImage]) -> None:
         if images:
             folder = Path("keyframes") / self._slug(file)
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
@@ -121,7 +143,7 @@ class Output:
             try:
                 entry = json.loads(line)
                 done[_Identity(**entry["identity"])] = entry["document"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
         if text and not text.endswith("\n"):
             with path.open("a", encoding="utf-8") as torn:
@@ -177,16 +199,23 @@ def run_files(
     return [documents[file] for file in files]
 
 
+_MENDABLE = {Reason.FORBIDDEN, Reason.NOT_FOUND}
+"""Rejections that may be over at the next call though the file keeps its size and time: not remembered."""
+
+
 def _one(file: Path, work: Work, output: Output | None) -> Document:
     images: Sequence[BgrImage] = ()
+    identity = output.identity(file) if output else None
+    stays = True
     try:
         document, images = _with_second_try(file, work)
     except (PermanentError, TransientError) as error:
         if not _is_videos_fault(error):
             raise
         document = rejected_document(str(file), error)
-    if output is not None:
-        output.write(file, document, images)
+        stays = error.reason not in _MENDABLE
+    if output is not None and identity is not None and stays:
+        output.write(file, identity, document, images)
     return document
 
 
