@@ -200,20 +200,24 @@ def _config_file(environ: Mapping[str, str]) -> Path | None:
         return None
     try:
         tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(Reason.BAD_SETTING, f"{path}: not a readable TOML file: {error}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        problem = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UserError(Reason.BAD_SETTING, f"{path}: not a readable TOML file: {problem}") from None
     return path
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {variable(path) for path, _ in walk()} | {CONFIG_FILE_VARIABLE}
     sections = {variable((name,)) for name in Settings.model_fields}
+    faults: list[str] = []
     for name in sorted(environ):
         foreign = name.upper().startswith(ENV_PREFIX + "TEST_")  # the test suite's own
         if name.upper().startswith(ENV_PREFIX) and not foreign and name.upper() not in known | sections:
             near = difflib.get_close_matches(name.upper(), known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`videosieve config` lists them all"
-            raise UserError(Reason.BAD_SETTING, f"{name}: no such setting; {hint}")
+            faults.append(f"{name}: no such setting; {hint}")
+    if faults:
+        raise UserError(Reason.BAD_SETTING, "\n".join(faults))
 
 
 def _fault(environ: Mapping[str, str], config_file: Path | None, loc: list[int | str], message: str, kind: str) -> str:
@@ -224,5 +228,9 @@ def _fault(environ: Mapping[str, str], config_file: Path | None, loc: list[int |
         else f"{config_file}: {'.'.join(map(str, loc))}"
     )
     if kind == "extra_forbidden":
-        return f"{where}: no such setting; `videosieve config` lists them all"
+        dotted = [".".join(path) for path, _ in walk()]
+        near = difflib.get_close_matches(".".join(map(str, loc)), dotted, n=1)
+        return f"{where}: no such setting; " + (
+            f"did you mean {near[0]}?" if near else "`videosieve config` lists them all"
+        )
     return f"{where}: {message[:1].lower()}{message[1:]}; correct or unset it"
