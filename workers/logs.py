@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import Any
 
@@ -25,6 +26,9 @@ _QUIET = (
 )
 
 
+_SIGNED_QUERY = re.compile(r"""\?[^\s?"'<>]*\b(?:X-Amz-)?Signature=[^\s"'<>]*""", re.IGNORECASE)
+
+
 def configure_logs(settings: LogSettings, *, service: str) -> None:
     """Send our logs and the libraries' through one formatter. Called once, by a process's entry point."""
     console = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
@@ -35,9 +39,13 @@ def configure_logs(settings: LogSettings, *, service: str) -> None:
         _without_signatures,
     ]
     final: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)]
         if console
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
+        else [
+            structlog.processors.format_exc_info,
+            _without_signatures,
+            structlog.processors.JSONRenderer(sort_keys=True),
+        ]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -66,8 +74,8 @@ def get_logger() -> Logger:
 
 
 def _without_signatures(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Cuts the query off anything that looks like a presigned URL."""
+    """Cuts the query off every presigned URL, in whatever text it stands: a traceback holds them too."""
     for key, value in event.items():
-        if isinstance(value, str) and "X-Amz-Signature=" in value:
-            event[key] = value.split("?", 1)[0] + "?…"
+        if isinstance(value, str) and "ignature=" in value:
+            event[key] = _SIGNED_QUERY.sub("?…", value)
     return event
