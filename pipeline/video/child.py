@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import resource
 import socket
 import sys
@@ -137,6 +138,7 @@ def main(arguments: Sequence[str]) -> None:
     cv2.setNumThreads(1)
     av.logging.set_level(None)
     with socket.socket(fileno=socket_fd) as connection, mmap.mmap(image_fd, image_bytes) as images:
+        os.close(image_fd)
         serve(connection, images)
 
 

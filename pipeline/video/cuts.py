@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.video.evidence import Evidence, Run
 from pipeline.video.signals import Signals
@@ -21,18 +22,21 @@ _REPLACED = 0.38
 _REPLACED_AREA = 0.25
 _UNSEEN_RATIO, _UNSEEN_SHARE, _UNSEEN_DISTANCE = 2.2, 0.45, 0.97
 _STRONG_KEY_RATIO, _UNSEEN_KEY_RATIO = 2.4, 2.0
-_MOVING_BEFORE = 0.21
+_MOVING_BEFORE = 0.3
 _STILL_AFTER = 0.05
 _FADING_AFTER = 0.6
 _STILL_SHARE = 0.35
 _ACTIVITY_STEP = 1.2
 _JUMP_FACTOR = 1.7
 _JUMP_DISTANCE = 0.5
+_MIN_KEY_INTERVAL_S = 1.1
+_SECOND_SHARE = 0.7
 _GRADUAL = 0.85
 _GRADUAL_RISE = 0.4
 _TAIL = 3
 _HEAD = 4
-_NEIGHBOURHOOD = 5
+_NEIGHBOURHOOD, _SURROUNDING = 5, 6
+_MEDIAN_TO_HIGH = 1.5  # the 85th percentile of inter sizes over their median
 _SAME_CUT_S = 0.4
 
 
@@ -52,9 +56,12 @@ class CutFindings:
     wishes: tuple[Run, ...]
 
 
-def find_cuts(signals: Signals, evidence: Evidence) -> CutFindings:
-    """The cuts that the evidence supports so far, and the runs that would settle the doubtful places."""
-    judge = _Judge(signals, evidence)
+def find_cuts(signals: Signals, evidence: Evidence, *, is_final: bool = False) -> CutFindings:
+    """The cuts that the evidence supports so far, and the runs that would settle the doubtful places.
+
+    `is_final` says that no wish will be granted any more: what is doubtful is judged as it stands.
+    """
+    judge = _Judge(signals, evidence, is_final=is_final)
     seen = sorted(sample for sample in signals.anchors.tolist() if sample in evidence.exact)
     for before, after in itertools.pairwise(seen):
         judge.pair(before, after)
@@ -62,17 +69,18 @@ def find_cuts(signals: Signals, evidence: Evidence) -> CutFindings:
         judge.tail_of_stream(seen[-1])
     judge.jumps(seen)
     judge.sequences()
-    return CutFindings(_merged(judge.cuts), tuple(dict.fromkeys(judge.wishes)))
+    farthest_first = [run for _, run in sorted(judge.bisections, key=lambda bisection: bisection[0])]
+    return CutFindings(_merged(judge.cuts), tuple(dict.fromkeys([*judge.wishes, *farthest_first])))
 
 
 def candidates(signals: Signals, key: int, end: int, min_ratio: float, min_share: float) -> list[int]:
-    """Non-key samples in (key, end) that stand out by size, the most outstanding first."""
+    """Non-key samples in (key, end) that stand out by size, the largest first."""
     inner = np.arange(key + 1, min(end, signals.next_key(key)))
     sizes = signals.index.size_bytes
     usable = (
         signals.is_reference[inner]
         & signals.index.is_readable[inner]
-        & (signals.size_ratio[inner] > min_ratio)
+        & (np.maximum(signals.size_ratio[inner], _over_neighbours(sizes[inner])) > min_ratio)
         & (signals.key_share[inner] > min_share)
     )
     found = [
@@ -80,16 +88,26 @@ def candidates(signals: Signals, key: int, end: int, min_ratio: float, min_share
         for sample in inner[usable]
         if sizes[sample] == sizes[max(key + 1, sample - _NEIGHBOURHOOD) : min(end, sample + _NEIGHBOURHOOD + 1)].max()
     ]
-    return sorted(found, key=lambda sample: -float(signals.size_ratio[sample]))
+    return sorted(found, key=lambda sample: -int(sizes[sample]))
+
+
+def _over_neighbours(sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Each size over the median of its thirteen neighbours, itself included; 0 where there are fewer."""
+    width = 2 * _SURROUNDING + 1
+    if len(sizes) < width:
+        return np.zeros(len(sizes))
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(sizes, width), axis=1)
+    return np.asarray(sizes / np.maximum(1.0, np.pad(medians, _SURROUNDING, mode="edge")) / _MEDIAN_TO_HIGH, np.float64)
 
 
 class _Judge:
     """Collects cuts and wishes while the pairs of neighbouring decoded anchors are gone through."""
 
-    def __init__(self, signals: Signals, evidence: Evidence) -> None:
-        self.signals, self.evidence = signals, evidence
+    def __init__(self, signals: Signals, evidence: Evidence, *, is_final: bool) -> None:
+        self.signals, self.evidence, self.is_final = signals, evidence, is_final
         self.cuts: list[Cut] = []
         self.wishes: list[Run] = []
+        self.bisections: list[tuple[float, Run]] = []
         self.unexplained: set[tuple[int, int]] = set()
 
     def pair(self, before: int, after: int) -> None:
@@ -103,8 +121,9 @@ class _Judge:
                 return
             between = [int(a) for a in anchors[first + 1 : last] if int(a) not in self.evidence.failed]
             if between:
-                self.wishes.append(Run((self._likeliest(between, after),)))
+                self.bisections.append((-distance, Run((self._likeliest(between, after),))))
                 return
+        self.second_cut(before, distance)
         if self.key_cut(before, after, distance) or self.inner_cuts(before, after, distance):
             return
         self.unexplained.add((before, after))
@@ -124,6 +143,15 @@ class _Judge:
         best = int(np.argmax(signs))
         return between[min(best, len(between) - 1)]
 
+    def second_cut(self, key: int, distance: float) -> None:
+        """Looks for a cut so soon after an irregular key that the encoder might not set another one."""
+        if not self.signals.is_irregular[key]:
+            return
+        t_s, sizes = self.signals.t_s, self.signals.index.size_bytes
+        for sample in candidates(self.signals, key, self.signals.next_key(key), 2.2, 0.45)[:1]:
+            if t_s[sample] - t_s[key] < _MIN_KEY_INTERVAL_S and sizes[sample] > _SECOND_SHARE * sizes[key]:
+                self.replaces(key, sample, distance)
+
     def interval_cuts(self, before: int, after: int, distance: float) -> bool:
         """Whether a cut between keys that are not neighbours was found, or is asked for, without the keys between."""
         keys = [int(a) for a in self.signals.anchors if before <= a < after and int(a) not in self.evidence.failed]
@@ -132,7 +160,7 @@ class _Judge:
             for key in keys
             for sample in candidates(self.signals, key, self.signals.next_key(key), 1.6, 0.2)[:1]
         ]
-        suspects.sort(key=lambda suspect: -float(self.signals.size_ratio[suspect[0]]))
+        suspects.sort(key=lambda suspect: -int(self.signals.index.size_bytes[suspect[0]]))
         for sample, key in suspects[:2]:
             verdict = self.replaces(key, sample, distance)
             if verdict is not False:
@@ -149,7 +177,7 @@ class _Judge:
                 self.cuts.append(self.cut(sample, 0.8 * distance))
             return bool(is_large)
         run = Run((key, sample), is_patched=True)
-        if run not in self.evidence.done:
+        if run not in self.evidence.done and not self.is_final:
             self.wishes.append(run)
             return None
         replaced = self.evidence.across(run)
@@ -184,11 +212,11 @@ class _Judge:
                 self.cuts.append(self.cut(key, 0.8 * distance))
             return bool(is_cut)
         tail = self.tail(before, key)
-        if tail and tail not in self.evidence.done:
+        if tail and tail not in self.evidence.done and not self.is_final:
             self.wishes.append(tail)
             return True
-        steps = [step.distance for step in self.evidence.steps(tail)] if tail else []
-        moves_before = float(np.median(steps)) if steps else 0.0
+        onward = self.evidence.across(tail) if tail else None
+        moves_before = onward.distance if onward else 0.0
         if moves_before < _MOVING_BEFORE:
             self.cuts.append(self.cut(key, distance * (1 - moves_before)))
             return True
@@ -197,7 +225,7 @@ class _Judge:
     def _moves_change(self, key: int, distance: float) -> bool:
         """Whether the violent motion before a key ends with it, or goes on as a transition does."""
         head = self.head(key)
-        if head and head not in self.evidence.done:
+        if head and head not in self.evidence.done and not self.is_final:
             self.wishes.append(head)
             return True
         onward = self.evidence.across(head) if head else None

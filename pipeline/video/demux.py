@@ -26,7 +26,7 @@ from pipeline.video.source import ByteRange, Source
 
 _BLOCK_BYTES = 512 * 1024
 _CACHED_BLOCKS = 8
-_ROTATION_PROBES = 3
+_ROTATION_PROBES = 24  # packets; reordering delays the first frame by up to 16
 _MISSING_END_S = 2.0
 _MISSING_END_SHARE = 0.1
 
@@ -139,7 +139,7 @@ def _read(container: InputContainer, container_format: str, limits: Limits) -> S
         for packet in container.demux(stream):
             if packet.size == 0:
                 continue
-            if packet.is_keyframe and rotation_deg is None and probes < _ROTATION_PROBES:
+            if rotation_deg is None and probes < _ROTATION_PROBES:
                 rotation_deg, probes = _rotation_deg(packet), probes + 1
             table.add(packet)
             read_bytes += packet.size

@@ -78,7 +78,7 @@ class Extractor:
     def findings(self) -> Findings:
         """Cuts, motion and the choice of keyframes. Raises TRUNCATED or CORRUPT when nothing can be decoded."""
         self._look()
-        cuts = find_cuts(self._signals, self._evidence).cuts
+        cuts = find_cuts(self._signals, self._evidence, is_final=True).cuts
         motion = find_motion(self._signals, self._evidence, cuts).motion
         frames_left = max(_MIN_FRAMES_FOR_IMAGES, int(_FRAME_SHARE * len(self._index)) - self.frames_decoded)
         frames_left -= wanted_keyframes(self._index.duration_s, self._settings)

@@ -45,7 +45,7 @@ class _Offer:
 
 def wanted_keyframes(duration_s: float, settings: KeyframeSettings) -> int:
     """About `per_minute`, at least one, at most `max_keyframes`."""
-    return int(np.clip(round(settings.per_minute * duration_s / 60), 1, max(1, settings.max_keyframes)))
+    return int(np.clip(int(settings.per_minute * duration_s / 60 + 0.5), 1, max(1, settings.max_keyframes)))
 
 
 def choose_keyframes(

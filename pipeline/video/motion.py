@@ -28,6 +28,7 @@ _MIN_LENGTH_S = 0.35
 _JOIN_GAP_S = 1.0
 _MIN_SHOT_S = 1.5
 _STEP_S = 0.1
+_ONSET_S = 0.2
 _MIN_AREA, _MAX_AREA = 0.0012, 0.4
 _STILL_LEVELS = 3.0
 _QUIET_PAIRS = 0.2
@@ -58,13 +59,41 @@ def find_motion(signals: Signals, evidence: Evidence, cuts: Sequence[Cut]) -> Mo
         if end_s - start_s < _MIN_SHOT_S:
             continue
         if is_quiet_coded(signals, start_s, end_s):
-            found += _by_sizes(signals, start_s, end_s)
+            by_sizes = _by_sizes(signals, start_s, end_s)
+            if signals.has_short_gops:
+                checks = [_seen(signals, evidence, moving) for moving in by_sizes]
+                wishes += [(0.0, run) for check in checks for run in check.wishes]
+                by_sizes = [moving for moving, check in zip(by_sizes, checks, strict=True) if check.is_moving]
+            found += by_sizes
         elif signals.has_short_gops:
             pairs = _pairs(signals, evidence, start_s, end_s)
             found += _by_pixels(signals, evidence, pairs)
             wishes += _gaps(signals, evidence, pairs)
     ordered = tuple(run for _, run in sorted(wishes, key=lambda wish: wish[0]))
     return MotionFindings(tuple(found), ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    is_moving: bool
+    wishes: tuple[Run, ...] = ()
+
+
+def _seen(signals: Signals, evidence: Evidence, moving: Motion) -> _Check:
+    """Whether the keys around a motion differ too, where keys are dense: an encoder's whims change sizes as well.
+
+    Compares the last key before the motion with the first within it; in doubt it is believed.
+    """
+    t_s = signals.t_s[signals.anchors]
+    before = signals.anchors[t_s <= moving.start_s]
+    within = signals.anchors[(t_s > moving.start_s + _ONSET_S) & (t_s <= moving.end_s)]
+    pair = [int(sample) for sample in (*before[-1:], *within[:1])]
+    missing = [sample for sample in pair if sample not in evidence.exact]
+    if len(pair) < 2 or any(sample in evidence.failed for sample in missing):
+        return _Check(is_moving=True)
+    if missing:
+        return _Check(is_moving=True, wishes=tuple(Run((sample,)) for sample in missing))
+    return _Check(is_moving=evidence.change(*pair).area >= _MIN_AREA)
 
 
 def is_quiet_coded(signals: Signals, start_s: float, end_s: float) -> bool:

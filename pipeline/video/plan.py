@@ -6,7 +6,7 @@ bounded too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,11 +83,10 @@ def first_look(signals: Signals) -> list[Run]:
     if not anchors:
         return []
     suspects = _suspects(signals) if signals.has_short_gops and signals.can_patch else {}
-    wanted = _sweep(signals)
+    wanted = _sweep(signals, suspects)
     for position, anchor in enumerate(anchors):
         if signals.is_irregular[anchor]:
             wanted.update(anchors[max(0, position - 1) : position + 1])
-    wanted.update(suspects)
     runs = [
         Run((sample, suspects[sample]), is_patched=True) if sample in suspects else Run((sample,))
         for sample in _spread(sorted(wanted))
@@ -95,15 +94,18 @@ def first_look(signals: Signals) -> list[Run]:
     return runs + _sparse(signals)
 
 
-def _sweep(signals: Signals) -> set[int]:
-    """All keys where they are few; else one about every 3 s, or 4 s where sizes say that nothing moves."""
+def _sweep(signals: Signals, suspects: Collection[int]) -> set[int]:
+    """The suspects, and all keys where they are few; else one about every 3 s, or 4 s where nothing seems to move."""
     anchors, t_s = signals.anchors.tolist(), signals.t_s
     minutes = max(signals.index.duration_s, 20.0) / 60
     if not signals.has_short_gops and len(anchors) <= _KEYS_PER_MINUTE * minutes:
         return set(anchors)
-    wanted = {anchors[0], anchors[-1]}
+    wanted = {anchors[0], anchors[-1], *suspects}
     last = anchors[0]
     for anchor in anchors[1:]:
+        if anchor in suspects:
+            last = anchor
+            continue
         gap_s = t_s[anchor] - t_s[last]
         step_s = _QUIET_SWEEP_S if is_quiet_coded(signals, t_s[last], t_s[anchor]) else _SWEEP_S
         if gap_s >= step_s - 0.05:

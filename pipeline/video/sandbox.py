@@ -76,8 +76,11 @@ class DecoderPool:
         with self._lock:
             if self._is_closed:
                 raise TransientError(Reason.INTERNAL_ERROR, "the decoder pool is closed")
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                child = self._idle.pop()
+                if child.process.poll() is None:
+                    return child
+                child.close()  # it ended while idle (the kernel was short of memory, say): no video's fault
         return _Child(self._limits)
 
     def _give_back(self, child: _Child) -> None:

@@ -36,7 +36,7 @@ class Signals:
     `size_ratio` float64 (n,): a sample's size over the 85th percentile of the 12 non-key samples before it;
     `key_share` float64 (n,): its size over the median key's; `is_reference` bool (n,): samples that decoding can
     step on, by their display order; `activity` float64 (m,): the logarithm of the local mean size of non-key
-    samples, every 0.1 s; `gop_s`: the usual distance of keys.
+    samples, every 0.1 s; `gop_s`: the usual distance of anchors.
     """
 
     index: SampleIndex
@@ -73,7 +73,7 @@ def signals(index: SampleIndex) -> Signals:
     t_s = index.t_s
     anchors = _anchors(index, t_s)
     keys = np.flatnonzero(index.is_key)
-    gops = np.diff(t_s[keys])
+    gaps_s = np.diff(t_s[anchors])
     median_key = float(np.median(index.size_bytes[keys])) if len(keys) else 1.0
     is_reference = np.concatenate([[True], index.pts[1:] > np.maximum.accumulate(index.pts)[:-1]])
     return Signals(
@@ -85,7 +85,7 @@ def signals(index: SampleIndex) -> Signals:
         key_share=index.size_bytes / max(1.0, median_key),
         is_reference=is_reference,
         activity=_activity(index, t_s),
-        gop_s=float(np.median(gops)) if len(gops) else index.duration_s,
+        gop_s=float(np.median(gaps_s)) if len(gaps_s) else index.duration_s,
     )
 
 

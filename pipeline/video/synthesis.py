@@ -67,18 +67,18 @@ def write_montage(
     clips: Sequence[Path],
     shot_s: float,
     duration_s: float,
-    width_px: int,
-    height_px: int,
+    width: int,
+    height: int,
     fps: int,
 ) -> None:
     """One video of hard-cut shots of `shot_s` each, taken from `clips` in turn until `duration_s` is reached.
 
     Each shot goes on where its clip was left, from the start again at its end; pictures are scaled to fit,
-    with black bars. Clips are played at their own frame rate, resampled to `fps`.
+    with black bars; `width` and `height` are in pixels. Clips are played at their own frame rate, resampled to `fps`.
     """
     if not clips:
         raise ValueError("a montage needs at least one clip")
-    write_clip(path, _montage_frames(clips, shot_s, duration_s, (width_px, height_px), fps), fps)
+    write_clip(path, _montage_frames(clips, shot_s, duration_s, (width, height), fps), fps)
 
 
 def _montage_frames(
