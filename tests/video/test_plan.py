@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.video.evidence import Evidence
+from pipeline.video.plan import Budget, affordable, budget, first_look, next_runs
+from pipeline.video.signals import signals
+from tests.video.synthetic import evidence_of, index_of, picture
+
+
+def web() -> tuple[list[int], list[int]]:
+    keys = list(range(0, 1800, 200))
+    return [30_000 if sample in keys else 700 for sample in range(1800)], keys
+
+
+def test_few_keys_are_all_looked_at() -> None:
+    sizes, keys = web()
+    assert sorted(run.key for run in first_look(signals(index_of(sizes, keys)))) == keys
+
+
+def test_many_keys_are_sampled_all_over_the_video_first() -> None:
+    keys = list(range(0, 1800, 30))
+    sizes = [60_000 if sample in keys else 20_000 + 97 * sample % 500 for sample in range(1800)]
+    runs = first_look(signals(index_of(sizes, keys)))
+    assert len(runs) < 0.5 * len(keys)
+    assert max(run.key for run in runs[:4]) - min(run.key for run in runs[:4]) > 900
+
+
+def test_when_all_keys_show_the_same_nothing_more_is_wanted() -> None:
+    sizes, keys = web()
+    found = signals(index_of(sizes, keys))
+    evidence = evidence_of({key: picture(1) for key in keys})
+    assert next_runs(found, evidence, Budget(10**9, 10**6)) == []
+
+
+def test_unreadable_keys_are_not_asked_for() -> None:
+    sizes, keys = web()
+    readable = [sample < 900 for sample in range(1800)]
+    runs = first_look(signals(index_of(sizes, keys, readable=readable)))
+    assert all(sample < 900 for run in runs for sample in run.samples)
+
+
+def test_one_endless_gop_is_decoded_from_its_key() -> None:
+    runs = first_look(signals(index_of([30_000] + [900] * 1799, [0])))
+    assert any(len(run.samples) > 100 and not run.is_patched for run in runs)
+
+
+@given(limit_bytes=st.integers(0, 10**6), frames=st.integers(0, 40))
+def test_a_plan_never_costs_more_than_is_left(limit_bytes: int, frames: int) -> None:
+    sizes, keys = web()
+    found = signals(index_of(sizes, keys))
+    runs = next_runs(found, Evidence(), Budget(limit_bytes, frames))
+    assert sum(sizes[sample] for run in runs for sample in run.samples) <= limit_bytes
+    assert sum(len(run.samples) for run in runs) <= frames
+    assert runs == affordable(found, runs, Budget(limit_bytes, frames))
+
+
+def test_the_budget_keeps_under_five_percent_of_the_frames() -> None:
+    sizes, keys = web()
+    allowed = budget(signals(index_of(sizes, keys)), keyframes=5)
+    assert allowed.frames + 5 < 0.05 * 1800
