@@ -53,10 +53,10 @@ def backfill(
     waiting = iter(refs)
     batch = BATCH if rate_per_s is None else max(1, min(BATCH, round(rate_per_s)))
     while refs_now := list(islice(waiting, batch)):
-        found = _resolved(services.objects, refs_now)
+        found, missing = _resolved(services.objects, refs_now)
         enqueued = enqueue_new(services.ledger, services.queues.backfill, policy, Lane.BACKFILL, found)
         counts.seen += len(refs_now)
-        counts.missing += len(refs_now) - len(found)
+        counts.missing += missing
         counts.enqueued += enqueued
         progress(counts)
         if rate_per_s is not None and enqueued:
@@ -82,15 +82,18 @@ def wait_until_settled(
         sleep(0.5)
 
 
-def _resolved(objects: ObjectStore, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
+def _resolved(objects: ObjectStore, refs: Sequence[ObjectRef]) -> tuple[list[ObjectRef], int]:
+    """Those of `refs` that are there, each once, and how many are not."""
     found: dict[tuple[str, str, str], ObjectRef] = {}
+    missing = 0
     for ref in refs:
         try:
             resolved = ref if ref.is_resolved else objects.resolve(ref)
         except PermanentError:
+            missing += 1
             continue
         found.setdefault((resolved.bucket, resolved.key, resolved.version), resolved)
-    return list(found.values())
+    return list(found.values()), missing
 
 
 def parse_s3_url(url: str) -> tuple[str, str]:
@@ -113,7 +116,7 @@ def read_manifest(lines: Iterable[str], *, origin: str) -> Iterator[ObjectRef]:
             continue
         try:
             yield _json_line(line) if line.startswith("{") else _url_line(line)
-        except (ValueError, KeyError, TypeError, UserError):
+        except (ValueError, KeyError, TypeError, RecursionError, UserError):
             raise UserError(
                 Reason.BAD_INPUT,
                 f'{origin}:{number}: neither s3://BUCKET/KEY nor {{"bucket": …, "key": …}}: {line[:80]}',
@@ -134,4 +137,6 @@ def _json_line(line: str) -> ObjectRef:
         raise ValueError(line)
     if not isinstance(version_id, str | None):
         raise TypeError(line)
+    if version_id == "null":  # S3's name for "written before versioning": such objects go by ETag
+        version_id = None
     return ObjectRef(bucket, key, version_id=version_id or None)
