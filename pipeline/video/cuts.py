@@ -189,6 +189,8 @@ class _Judge:
     def inner_cuts(self, key: int, end: int, distance: float) -> bool:
         """Whether a sample within the GOP was found to replace the picture; asks for those not looked at."""
         ratio, share, tries = (1.2, 0.1, 3) if self.signals.has_short_gops else (1.5, 0.25, 2)
+        if end < len(self.signals.index) and self.signals.is_irregular[end]:
+            ratio, share, tries = 2.2, 0.45, 1  # violent motion put that key there and explains the difference
         inner = candidates(self.signals, key, end, ratio, share)[:tries]
         found = False
         for sample in inner:

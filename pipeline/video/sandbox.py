@@ -67,10 +67,9 @@ class DecoderPool:
         with self._free:
             child = self._take()
             try:
-                extraction = _Conversation(child, source, settings, self._limits).run()
+                return _Conversation(child, source, settings, self._limits).run()
             finally:
                 self._give_back(child)
-        return extraction
 
     def _take(self) -> _Child:
         with self._lock:
@@ -81,7 +80,10 @@ class DecoderPool:
                 if child.process.poll() is None:
                     return child
                 child.close()  # it ended while idle (the kernel was short of memory, say): no video's fault
-        return _Child(self._limits)
+        try:
+            return _Child(self._limits)
+        except OSError as error:
+            raise TransientError(Reason.INTERNAL_ERROR, f"no decoder process could be started: {error}") from error
 
     def _give_back(self, child: _Child) -> None:
         with self._lock:

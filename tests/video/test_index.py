@@ -165,6 +165,14 @@ def test_an_index_cut_away_is_truncation(tmp_path: Path) -> None:
     assert raised.value.reason is Reason.TRUNCATED
 
 
+@pytest.mark.parametrize("delta", [0, 2**31 - 1, 2**32 - 1])
+def test_odd_durations_of_samples_are_no_trouble(tmp_path: Path, delta: int) -> None:
+    data = bytearray(clips.write_numbered(tmp_path / "a.mp4", 20).read_bytes())
+    struct.pack_into(">I", data, data.index(b"stts") + 16, delta)
+    (tmp_path / "b.mp4").write_bytes(data)
+    assert len(index_of(tmp_path / "b.mp4", Limits(max_duration_s=1e12))) == 20
+
+
 def test_an_index_of_random_bytes_never_raises_anything_untyped(tmp_path: Path) -> None:
     data = clips.write_numbered(tmp_path / "a.mp4", 40).read_bytes()
     at = data.index(b"moov")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.video.evidence import Evidence
-from pipeline.video.plan import Budget, affordable, budget, first_look, next_runs
+from pipeline.video.plan import Budget, affordable, budget, first_look, next_runs, sparse_gops
 from pipeline.video.signals import signals
 from tests.video.synthetic import evidence_of, index_of, picture
 
@@ -60,3 +60,9 @@ def test_the_budget_keeps_under_five_percent_of_the_frames() -> None:
     sizes, keys = web()
     allowed = budget(signals(index_of(sizes, keys)), keyframes=5)
     assert allowed.frames + 5 < 0.05 * 1800
+
+
+def test_a_cut_off_tail_makes_no_long_gop() -> None:
+    sizes, keys = web()
+    readable = [sample < 300 for sample in range(1800)]
+    assert sparse_gops(signals(index_of(sizes, keys, readable=readable))) == []
