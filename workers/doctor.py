@@ -56,7 +56,11 @@ def _policy_and_models(settings: Settings) -> Iterator[Finding]:
         yield Finding(Finding.MISSING, f"policy {settings.policy}", error.detail)
         return
     yield Finding(Finding.OK, f"policy {policy.name}", f"decision hash {policy.decision_hash[:12]}")
-    registry = open_registry(settings)
+    try:
+        registry = open_registry(settings)
+    except VideosieveError as error:
+        yield Finding(Finding.MISSING, "model catalogue", error.detail)
+        return
     for name in policy.decision.models:
         try:
             status = registry.verify(name)
