@@ -61,13 +61,16 @@ def _policy_and_models(settings: Settings) -> Iterator[Finding]:
     except VideosieveError as error:
         yield Finding(Finding.MISSING, "model catalogue", error.detail)
         return
-    for name in policy.decision.models:
+    for name, pinned in policy.decision.models.items():
         try:
             status = registry.verify(name)
         except VideosieveError as error:
             yield Finding(Finding.MISSING, f"model {name}", error.detail)
             continue
-        if status is WeightsStatus.OK:
+        if registry.spec(name).sha256 != pinned:
+            detail = f"the policy pins SHA-256 {pinned}, the catalogue has {registry.spec(name).sha256}: pin that one"
+            yield Finding(Finding.MISSING, f"model {name}", detail)
+        elif status is WeightsStatus.OK:
             yield Finding(Finding.OK, f"model {name}", f"verified; {registry.spec(name).licence}")
         else:
             yield Finding(Finding.MISSING, f"model {name}", f"{status.value}: run `videosieve models pull {name}`")

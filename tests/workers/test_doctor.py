@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,17 @@ def test_what_is_wrong_is_a_finding_and_the_rest_is_still_looked_at(
     assert len(found[subject].detail) > 10
     assert "disk" in found
     assert all("hunter2" not in finding.detail for finding in found.values())
+
+
+def test_a_policy_that_pins_other_weights_than_the_catalogue_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (resources.files("pipeline.policies") / "people-and-vehicles.yaml").read_text("utf-8")
+    (tmp_path / "mine.yaml").write_text(re.sub("[0-9a-f]{64}", "f" * 64, text))
+    monkeypatch.setenv("VIDEOSIEVE_POLICY", "mine.yaml")
+    found = findings()["model yolox-nano"]
+    assert found.level == Finding.MISSING
+    assert found.detail.startswith(f"the policy pins SHA-256 {'f' * 64}, the catalogue has ")
 
 
 def test_a_data_folder_that_does_not_exist_yet_is_measured_at_its_parent(
