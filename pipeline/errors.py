@@ -46,6 +46,7 @@ class Reason(StrEnum):
     DATABASE_UNAVAILABLE = "database_unavailable"
     MODEL_UNAVAILABLE = "model_unavailable"
     LEASE_LOST = "lease_lost"
+    GIVEN_BACK = "given_back"
     INTERNAL_ERROR = "internal_error"
     # our set-up's fault, fatal
     BAD_SETTING = "bad_setting"

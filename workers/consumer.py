@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -71,7 +71,7 @@ class Consumer:
                 if self._flights.wait_below(self._concurrency, timeout_s=0.5):
                     for flight in self._receive():
                         self._flights.add(flight)
-                        threads.submit(self._fly, flight)
+                        threads.submit(self._fly, flight).add_done_callback(_report)
 
     def _receive(self) -> list[Flight]:
         """Messages for the free threads: uploads first; backfill gets what uploads leave free."""
@@ -112,7 +112,8 @@ class Consumer:
                 get_logger().warning("message_not_settled", reason=error.reason.value, detail=error.detail)
             except FatalError as error:
                 self._count(flight, Action.STOP)
-                self._give_up(error)
+                self._give_up(error)  # before giving the message back, so that it does not come here again
+                self._return(flight)
             finally:
                 self._flights.remove(flight)
 
@@ -151,14 +152,19 @@ class Consumer:
         self.set_up_fault = error
         self.stop()
 
-    def _count(self, flight: Flight, action: Action) -> None:
-        self._metrics.dispositions.labels(lane=flight.lane.value, action=action.value).inc()
-
-
-def give_back(flights: Flights) -> None:
-    """Return what is still in flight to its lane at once, for a worker that has to go."""
-    for flight in flights.snapshot():
+    def _return(self, flight: Flight) -> None:
+        """Let the message, whose run was given back already, come to another worker at once."""
+        flight.is_landing = True  # else the next heartbeat would hide it again
         try:
             flight.queue.hide(flight.message, 0)
         except (TransientError, FatalError) as error:
             get_logger().warning("give_back_failed", reason=error.reason.value, detail=error.detail)
+
+    def _count(self, flight: Flight, action: Action) -> None:
+        self._metrics.dispositions.labels(lane=flight.lane.value, action=action.value).inc()
+
+
+def _report(done: Future[None]) -> None:
+    """An unforeseen error outside the handler: nobody asks the future for it, so it must not end there unseen."""
+    if error := done.exception():
+        get_logger().error("message_crashed", exc_info=error)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pipeline.errors import LeaseLostError, TransientError
+from pipeline.errors import LeaseLostError, Reason, VideosieveError
 from pipeline.runs import Claimed, Lane
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.queue import Message, Queue
@@ -78,6 +78,24 @@ class Flights:
         with self._changed:
             return list(self._flights)
 
+    def give_back(self) -> None:
+        """Return everything in flight, run and message, for another worker to take at once; no attempt is counted."""
+        for flight in self.snapshot():
+            claim, flight.is_landing = flight.claim, True
+            try:
+                if claim is not None:
+                    self._ledger.release(
+                        claim.run_id,
+                        claim.fence,
+                        reason=Reason.GIVEN_BACK,
+                        detail="the worker was stopped",
+                        fault=False,
+                        hidden_s=0,
+                    )
+                flight.queue.hide(flight.message, 0)
+            except VideosieveError as error:
+                get_logger().warning("give_back_failed", reason=error.reason.value, detail=error.detail)
+
     def close(self) -> None:
         """Stop the heartbeat. What is still in flight runs out by itself."""
         self._stop.set()
@@ -99,5 +117,5 @@ class Flights:
         except LeaseLostError:
             if flight.claim is claim:  # not just committed
                 get_logger().warning("lease_lost", run_id=str(claim.run_id) if claim else None)
-        except TransientError as error:
+        except VideosieveError as error:  # whatever is wrong, the other flights' leases still count on us
             get_logger().warning("heartbeat_failed", reason=error.reason.value, detail=error.detail)

@@ -25,6 +25,7 @@ from pipeline.stores.aws import connect, wire
 from workers.bootstrap import LocalServices, active_policy, open_registry, wiring
 from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres
 from workers.settings import Settings
+from workers.stopping import stop_on_signals, wait_for_stop
 from workers.watched import WatchedProcess
 
 Say = Callable[[str], None]
@@ -128,13 +129,11 @@ def _supervise(children: list[_Supervised], stopping: threading.Event, say: Say)
 
 def run_up(settings: Settings, say: Say) -> None:
     """Run until SIGINT or SIGTERM, then stop everything, state kept."""
-    stopping = threading.Event()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, lambda *_: stopping.set())
+    stopping = stop_on_signals()
     with local_services(settings, say) as services:
         say(f"API: {services.api_url}   S3 and SQS: {services.endpoint_url}   state: {settings.data_dir}")
         say("make an API key with `videosieve tenants add NAME`; Ctrl-C stops everything")
-        stopping.wait()
+        wait_for_stop(stopping)
         say("stopping")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,12 +19,13 @@ from workers.bootstrap import (
     open_services,
     policy_document,
 )
-from workers.consumer import Consumer, give_back
+from workers.consumer import Consumer
 from workers.flight import Flights
 from workers.logs import get_logger
 from workers.metrics import Metrics
 from workers.screening import Screener
 from workers.settings import Settings, WorkerSettings
+from workers.stopping import stop_on_signals, wait_for_stop
 
 
 def run_worker(settings: Settings) -> None:
@@ -76,9 +76,7 @@ def run_worker(settings: Settings) -> None:
 
 def _consume(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:
     """Run `consumer` in a thread, so that signals reach a main thread that is free to act on them."""
-    stopping = threading.Event()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, lambda *_: stopping.set())
+    stopping = stop_on_signals()
 
     def consume() -> None:
         try:
@@ -88,14 +86,13 @@ def _consume(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:
 
     thread = threading.Thread(target=consume, name="consumer", daemon=True)
     thread.start()
-    while not stopping.wait(3600):
-        pass
+    wait_for_stop(stopping)
     get_logger().info("worker_draining", in_flight=len(flights))
     consumer.stop()
     thread.join(grace_s)
     if thread.is_alive():
         get_logger().warning("worker_gives_back", in_flight=len(flights))
-        give_back(flights)
+        flights.give_back()
         os._exit(0)  # threads that still decode would hold a normal exit up
     if consumer.set_up_fault is not None:
         raise consumer.set_up_fault

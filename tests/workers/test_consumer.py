@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from pipeline.disposition import Action, Disposition
+from pipeline.errors import FatalError, Reason, TransientError
+from pipeline.events import VideoEvent
+from pipeline.verdict import RunState
+from tests.workers.fakes import DONE, FakeHandler, World, own, s3, wait_until
+from workers import consumer as consumer_module
+from workers.consumer import JITTER
+from workers.flight import Flight
+
+TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
+DISPOSITIONS = "videosieve_message_dispositions_total"
+OUTAGE = TransientError(Reason.QUEUE_UNAVAILABLE, "down")
+FATAL = FatalError(Reason.WEIGHTS_MISSING, "pull them")
+
+
+def retry(delay_s: float) -> Disposition:
+    return Disposition(Action.RETRY, RunState.QUEUED, delay_s)
+
+
+@pytest.fixture(autouse=True)
+def _no_logs() -> Iterator[None]:
+    with capture_logs():
+        yield
+
+
+def test_every_message_is_screened_and_deleted() -> None:
+    world = World(uploads=[own("a"), s3("b")], backfill=[own("c")])
+    world.consume()
+    assert sorted(world.handler.screened) == ["a", "b", "c"]
+    assert sorted(world.uploads.deleted) == sorted([own("a"), s3("b")])
+    assert world.backfill.deleted == [own("c")]
+    assert world.count(DISPOSITIONS, lane="uploads", action="acknowledge") == 2
+    assert world.count("videosieve_messages_total", lane="backfill", kind="own") == 1
+    assert world.count("videosieve_time_in_queue_seconds_count", lane="uploads") == 2
+    assert world.count("videosieve_in_flight_videos") == 0
+
+
+def test_no_more_messages_are_received_than_there_are_free_threads() -> None:
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(uploads=[own(str(n)) for n in range(9)], backfill=[own("x")], handler=handler, concurrency=3)
+    with world.running():
+        wait_until(lambda: handler.running == 3, "three are running")
+        time.sleep(0.05)
+        assert (len(world.uploads.waiting), len(world.backfill.waiting)) == (6, 1)
+        assert world.uploads.asked == [3]
+        assert world.count("videosieve_in_flight_videos") == 3
+        handler.gate.set()
+        world.drain()
+    assert handler.most_running == 3
+    assert max(world.uploads.asked) <= 3
+    assert len(world.uploads.deleted) == 9
+
+
+def test_never_more_than_ten_are_asked_for_at_once() -> None:
+    world = World(uploads=[own(str(n)) for n in range(25)], concurrency=40)
+    world.consume()
+    assert max(world.uploads.asked) == 10
+    assert len(world.uploads.deleted) == 25
+
+
+def test_uploads_go_first_and_backfill_gets_the_threads_they_leave() -> None:
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(
+        uploads=[own("u1"), own("u2")], backfill=[own("b1"), own("b2"), own("b3")], handler=handler, concurrency=3
+    )
+    with world.running():
+        wait_until(lambda: handler.running == 3, "three are running")
+        assert sorted(handler.screened) == ["b1", "u1", "u2"]
+        assert world.backfill.asked == [1]
+        world.uploads.waiting.append(own("u3"))
+        handler.gate.set()
+        world.drain()
+    assert handler.screened.index("u3") < handler.screened.index("b3")
+
+
+def test_an_idle_worker_waits_at_the_upload_lane_only() -> None:
+    world = World()
+    world.consume()
+    assert set(world.uploads.waits_s) == {0, 1}
+    assert set(world.backfill.waits_s) == {0}
+    assert set(world.uploads.visible_for_s) == {60}
+
+
+def test_a_lease_of_a_fraction_is_asked_for_in_whole_seconds() -> None:
+    world = World(uploads=[own("a")], lease_s=3.6)
+    world.consume()
+    assert set(world.uploads.visible_for_s) == {4}
+
+
+def test_a_test_event_is_acknowledged_and_counted() -> None:
+    world = World(uploads=[TEST_EVENT])
+    world.consume()
+    assert (world.handler.screened, world.uploads.deleted) == ([], [TEST_EVENT])
+    assert world.count("videosieve_messages_total", lane="uploads", kind="test") == 1
+
+
+@pytest.mark.parametrize("body", ["hello", "{}", json.dumps({"Records": []}), own("").replace('"e"', "3")])
+def test_a_message_that_is_none_is_dead_lettered_with_its_reason(body: str) -> None:
+    world = World(uploads=[body, own("a")])
+    world.consume()
+    ((dead, reason, detail),) = world.dead_letter.dead
+    assert (dead, reason) == (body, "unknown_message")
+    assert "not a message about a video" in detail
+    assert sorted(world.uploads.deleted) == sorted([body, own("a")])
+    assert world.handler.screened == ["a"]
+    assert world.count(DISPOSITIONS, lane="uploads", action="dead_letter") == 1
+    assert world.count("videosieve_messages_total", lane="uploads", kind="unknown") == 1
+
+
+def test_a_message_that_cannot_be_dead_lettered_now_comes_back_by_itself() -> None:
+    world = World(uploads=["hello", own("a")])
+    world.uploads.faults["dead_letter"] = [OUTAGE]
+    world.consume()
+    assert world.uploads.deleted == [own("a")]
+
+
+def test_a_message_of_several_videos_is_deleted_after_the_last_of_them() -> None:
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(uploads=[s3("a", "b")], handler=handler)
+    with world.running():
+        wait_until(lambda: handler.running == 1, "the first is running")
+        assert world.uploads.deleted == []
+        handler.gate.set()
+        world.drain()
+    assert handler.screened == ["a", "b"]
+    assert world.uploads.deleted == [s3("a", "b")]
+
+
+def test_one_video_to_try_again_keeps_the_whole_message_hidden_for_the_smallest_delay() -> None:
+    world = World(uploads=[s3("a", "b", "c")], handler=FakeHandler(a=retry(300), b=DONE, c=retry(100)))
+    world.consume()
+    ((body, hidden_s),) = world.uploads.hidden
+    assert body == s3("a", "b", "c")
+    assert 100 * JITTER[0] <= hidden_s <= 100 * JITTER[1]
+    assert world.uploads.deleted == []
+    assert world.count(DISPOSITIONS, lane="uploads", action="retry") == 1
+
+
+def test_delays_are_spread_so_that_retries_do_not_come_in_a_herd() -> None:
+    keys = [f"k{n}" for n in range(50)]
+    world = World(uploads=[own(key) for key in keys], handler=FakeHandler(**dict.fromkeys(keys, retry(100))))
+    world.consume()
+    delays = [hidden_s for _, hidden_s in world.uploads.hidden]
+    assert len(delays) == 50
+    assert len(set(delays)) > 40
+    assert max(delays) - min(delays) > 10
+
+
+def test_a_set_up_fault_gives_the_message_back_at_once_and_stops() -> None:
+    world = World(uploads=[own("a")], handler=FakeHandler(a=FATAL))
+    with world.running():
+        wait_until(lambda: world.consumer.set_up_fault is not None, "the consumer gives up")
+    assert world.consumer.set_up_fault is FATAL
+    assert world.uploads.hidden == [(own("a"), 0)]
+    assert world.uploads.deleted == []
+    assert len(world.flights) == 0
+    assert world.count(DISPOSITIONS, lane="uploads", action="stop") == 1
+
+
+def test_what_is_in_flight_is_finished_when_the_set_up_is_at_fault() -> None:
+    good_runs = threading.Event()
+
+    class Together(FakeHandler):
+        def screen(self, event: VideoEvent, flight: Flight) -> Disposition:
+            if event.ref.key == "bad":
+                assert good_runs.wait(5)
+            else:
+                good_runs.set()
+                wait_until(lambda: world.consumer.set_up_fault is not None, "the consumer gives up")
+            return super().screen(event, flight)
+
+    world = World(uploads=[own("bad"), own("good"), own("later")], handler=Together(bad=FATAL))
+    with world.running():
+        wait_until(lambda: len(world.flights) == 0 and world.consumer.set_up_fault is not None, "the consumer gives up")
+    assert world.uploads.deleted == [own("good")]
+    assert world.uploads.waiting == [own("later")]
+
+
+def test_a_fault_while_giving_back_does_not_hide_the_set_up_fault() -> None:
+    world = World(uploads=[own("a")], handler=FakeHandler(a=FATAL))
+    world.uploads.faults["hide"] = [OUTAGE]
+    world.consume()
+    assert world.consumer.set_up_fault is FATAL
+
+
+def test_a_queue_that_is_not_there_stops_the_worker() -> None:
+    world = World(uploads=[own("a")])
+    missing = FatalError(Reason.BAD_SETTING, "there is no queue")
+    world.backfill.faults["receive"] = [missing]
+    with world.running():
+        wait_until(lambda: world.consumer.set_up_fault is missing, "the consumer gives up")
+    assert world.uploads.deleted == [own("a")]  # what was received before is finished
+
+
+@pytest.mark.parametrize("error", [OUTAGE, TransientError(Reason.THROTTLED, "slow down", retry_after_s=0.3)])
+def test_an_outage_while_receiving_is_waited_out_and_does_not_spin(
+    monkeypatch: pytest.MonkeyPatch, error: TransientError
+) -> None:
+    monkeypatch.setattr(consumer_module, "POLL_RETRY_S", 0.3)
+    world = World(uploads=[own("a")])
+    world.uploads.faults["receive"] = [error] * 1000
+    with world.running():
+        time.sleep(0.5)
+        assert 1 <= len(world.uploads.asked) <= 3
+        world.uploads.faults.clear()
+        wait_until(lambda: world.uploads.deleted == [own("a")], "the outage ends")
+    assert world.consumer.set_up_fault is None
+
+
+def test_an_outage_of_one_lane_does_not_starve_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_module, "POLL_RETRY_S", 0.05)
+    world = World(backfill=[own("b")])
+    world.uploads.faults["receive"] = [OUTAGE] * 1000
+    with world.running():
+        wait_until(lambda: world.backfill.deleted == [own("b")], "backfill goes on")
+
+
+def test_stopping_during_an_outage_does_not_wait_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_module, "POLL_RETRY_S", 60)
+    world = World()
+    world.uploads.faults["receive"] = [OUTAGE]
+    started_s = time.monotonic()
+    with world.running():
+        wait_until(lambda: bool(world.uploads.asked), "the first poll")
+    assert time.monotonic() - started_s < 5
+
+
+@pytest.mark.parametrize("verb", ["delete", "hide"])
+def test_a_message_that_cannot_be_settled_now_is_left_and_the_worker_goes_on(verb: str) -> None:
+    world = World(uploads=[own("a"), own("b")], handler=FakeHandler(a=retry(9)) if verb == "hide" else None)
+    world.uploads.faults[verb] = [OUTAGE]
+    world.consume()
+    assert sorted(world.handler.screened) == ["a", "b"]
+    assert len(world.uploads.deleted) == 1
+    assert world.consumer.set_up_fault is None
+
+
+def test_an_unforeseen_error_is_logged_leaves_its_message_and_frees_its_thread() -> None:
+    world = World(
+        uploads=[own("a"), own("b"), own("c")], handler=FakeHandler(a=ZeroDivisionError("bug")), concurrency=1
+    )
+    with capture_logs() as entries:
+        world.consume()
+    assert world.uploads.deleted == [own("b"), own("c")]
+    assert [entry["event"] for entry in entries if entry["log_level"] == "error"] == ["message_crashed"]
+
+
+def test_stopping_finishes_what_is_in_flight_and_receives_nothing_more() -> None:
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(uploads=[own("a"), own("b")], handler=handler, concurrency=1)
+    with world.running():
+        wait_until(lambda: handler.running == 1, "one is running")
+        world.consumer.stop()
+    assert world.uploads.deleted == [own("a")]
+    assert world.uploads.waiting == [own("b")]
