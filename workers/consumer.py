@@ -58,6 +58,7 @@ class Consumer:
         self._lease_s = lease_s
         self._poll_wait_s = poll_wait_s
         self._stop = threading.Event()
+        self._receives_no_more = threading.Event()
         self.set_up_fault: FatalError | None = None
 
     def stop(self) -> None:
@@ -67,11 +68,24 @@ class Consumer:
     def run(self) -> None:
         """Consume until `stop`, or until `set_up_fault` says why it cannot go on; what is in flight is finished."""
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="screen") as threads:
-            while not self._stop.is_set():
-                if self._flights.wait_below(self._concurrency, timeout_s=0.5):
-                    for flight in self._receive():
-                        self._flights.add(flight)
-                        threads.submit(self._fly, flight).add_done_callback(_report)
+            try:
+                while not self._stop.is_set():
+                    if self._flights.wait_below(self._concurrency, timeout_s=0.5):
+                        for flight in self._receive():
+                            self._take_on(flight, threads)
+            finally:
+                self._receives_no_more.set()
+
+    def wait_until_receiving_ended(self, timeout_s: float) -> None:
+        """After `stop`: wait for the receive under way, which may still bring messages. They are given back."""
+        self._receives_no_more.wait(timeout_s)
+
+    def _take_on(self, flight: Flight, threads: ThreadPoolExecutor) -> None:
+        if self._stop.is_set():
+            self._return(flight)
+            return
+        self._flights.add(flight)
+        threads.submit(self._fly, flight).add_done_callback(_report)
 
     def _receive(self) -> list[Flight]:
         """Messages for the free threads: uploads first; backfill gets what uploads leave free."""

@@ -87,7 +87,7 @@ class WorkerSettings(_Section):
         default_factory=lambda: max(1, os.cpu_count() or 1), ge=1, le=256, description="videos in flight at once"
     )
     lease_s: float = Field(120.0, ge=3, le=3600, description="how long a claim holds without a heartbeat")
-    grace_s: float = Field(12.0, ge=0, le=3600, description="how long a stopping worker may finish what it has")
+    grace_s: float = Field(8.0, ge=0, le=3600, description="how long a stopping worker may finish what it has")
     poll_wait_s: int = Field(5, ge=0, le=20, description="long-poll time of an idle worker")
     metrics_host: str = Field("127.0.0.1", description="address that /metrics listens on")
     metrics_port: Port = Field(9464, description="port of /metrics; 0 takes any free one")

@@ -27,6 +27,9 @@ from workers.screening import Screener
 from workers.settings import Settings, WorkerSettings
 from workers.stopping import stop_on_signals, wait_for_stop
 
+LONGEST_POLL_S = 25.0
+"""SQS answers a long poll within 20 s. A message given back before would come straight to the poll under way."""
+
 
 def run_worker(settings: Settings) -> None:
     """Screen until SIGTERM or SIGINT. Raises FatalError when the set-up is at fault."""
@@ -89,6 +92,7 @@ def _consume(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:
     wait_for_stop(stopping)
     get_logger().info("worker_draining", in_flight=len(flights))
     consumer.stop()
+    consumer.wait_until_receiving_ended(LONGEST_POLL_S)
     thread.join(grace_s)
     if thread.is_alive():
         get_logger().warning("worker_gives_back", in_flight=len(flights))

@@ -71,7 +71,10 @@ def _driver_url(url: str) -> sa.URL:
             Reason.BAD_SETTING, "the database URL cannot be read: it looks like postgresql://user@host/name"
         ) from error
     if parsed.drivername not in {"postgresql", "postgres", "postgresql+psycopg"}:
-        raise UserError(Reason.BAD_SETTING, f"the database is {parsed.drivername}, but PostgreSQL is needed")
+        raise UserError(
+            Reason.BAD_SETTING,
+            f"the database is {parsed.drivername}, but it must be PostgreSQL: postgresql://USER:PASSWORD@HOST/NAME",
+        )
     return parsed.set(drivername="postgresql+psycopg")
 
 

@@ -82,7 +82,7 @@ def test_a_stopped_worker_gives_back_what_takes_too_long(
     fleet: Fleet, start_worker: StartWorker, tmp_path: Path
 ) -> None:
     fleet.upload(_slow_clip(tmp_path))
-    worker = start_worker(VIDEOSIEVE_WORKER__GRACE_S="0")
+    worker = start_worker(VIDEOSIEVE_WORKER__GRACE_S="0", VIDEOSIEVE_WORKER__POLL_WAIT_S="0")
     wait_for(lambda: _is_processing(fleet))
     worker.terminate()
     assert worker.wait(30) == 0

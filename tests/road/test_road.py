@@ -83,7 +83,7 @@ def test_the_same_message_three_times_is_one_run(fleet: Fleet, tmp_path: Path) -
     (message,) = fleet.services.queues.uploads.receive(wait_s=5, visibility_s=0)[-1:]
     for _ in range(2):
         fleet.services.queues.uploads.send(message.body)
-    with fleet.worker():
+    with fleet.worker(lease_s=5):
         runs = fleet.wait_until_settled(1)
         fleet.wait_until_empty()
     assert [(run.key, run.fence) for run in runs if run.key == key] == [(key, 1)]

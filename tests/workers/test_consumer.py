@@ -202,7 +202,7 @@ def test_a_queue_that_is_not_there_stops_the_worker() -> None:
     world.backfill.faults["receive"] = [missing]
     with world.running():
         wait_until(lambda: world.consumer.set_up_fault is missing, "the consumer gives up")
-    assert world.uploads.deleted == [own("a")]  # what was received before is finished
+    assert world.uploads.hidden == [(own("a"), 0)]  # what came in the same round is given back, not begun
 
 
 @pytest.mark.parametrize("error", [OUTAGE, TransientError(Reason.THROTTLED, "slow down", retry_after_s=0.3)])
