@@ -84,6 +84,7 @@ def local_services(settings: Settings, say: Say) -> Iterator[LocalServices]:
     policy = active_policy(settings)
     pull_missing(open_registry(settings), policy, say)
     with ExitStack() as stack:
+        stack.callback(LocalServices.remove, data_dir)  # last of all: `stop_running` waits for it
         postgres_url = stack.enter_context(EmbeddedPostgres(data_dir)).url
         migrate.upgrade(postgres_url)
         aws = stack.enter_context(EmbeddedAws(data_dir, settings.local.aws_port))
@@ -104,7 +105,6 @@ def local_services(settings: Settings, say: Say) -> Iterator[LocalServices]:
             api_url=f"http://{settings.api.host}:{settings.api.port}",
         )
         services.write(data_dir)
-        stack.callback(LocalServices.remove, data_dir)
         stopping = threading.Event()
         environment = {**os.environ, "VIDEOSIEVE_DATA_DIR": str(data_dir)}
         children = []

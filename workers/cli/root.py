@@ -57,11 +57,10 @@ def root() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Errors of the known kinds are one clear message, never a traceback."""
+    given = None if arguments is None else list(arguments)
     try:
-        root.main(args=None if arguments is None else list(arguments), prog_name="videosieve", standalone_mode=False)
-        return 0
-    except click.exceptions.Exit as done:
-        return done.exit_code
+        code = root.main(args=given, prog_name="videosieve", standalone_mode=False)
+        return code if isinstance(code, int) else 0  # click returns the code of an Exit that a command raised
     except click.ClickException as error:
         error.show()
         return error.exit_code
