@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check lint bench docs up down format models clean
+.PHONY: setup demo test check lint bench bench-keyframes docs up down format models clean
 
 setup: $(STAMP)
 
@@ -33,8 +33,15 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup           ## ratios to named baselines, measured in the same run
-	$(BIN)/python -m tests.bench.keyframes
+$(VENV)/.bench-installed: $(STAMP)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,dev,bench]'
+	@touch $@
+
+bench: bench-keyframes ## ratios to named baselines, measured in the same run
+
+# CORPUS=DIR takes a folder of clips with truth files; BENCH_ARGS="--quick" shows that it works
+bench-keyframes: $(VENV)/.bench-installed
+	$(BIN)/python -m tests.bench.keyframes $(if $(CORPUS),--corpus "$(CORPUS)") $(BENCH_ARGS)
 
 docs: setup            ## rewrite the generated reference pages
 	$(BIN)/python docs/generate.py

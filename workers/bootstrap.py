@@ -50,9 +50,12 @@ class LocalServices:
         partial.chmod(0o600)
         partial.replace(path)
 
-    @staticmethod
-    def remove(data_dir: Path) -> None:
-        (data_dir / SERVICES_FILE).unlink(missing_ok=True)
+    @classmethod
+    def remove(cls, data_dir: Path) -> None:
+        """Withdraw what this process wrote; another `up`'s word stays."""
+        found = cls.running(data_dir)
+        if found is not None and found.pid == os.getpid():
+            (data_dir / SERVICES_FILE).unlink(missing_ok=True)
 
     @classmethod
     def running(cls, data_dir: Path) -> LocalServices | None:

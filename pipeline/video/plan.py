@@ -41,15 +41,18 @@ class Budget:
     frames: int
 
 
-def budget(signals: Signals, keyframes: int) -> Budget:
-    """The budget for one video, of which about `keyframes` frames will be decoded again as final images."""
+def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
+    """The budget for one video, of which about `keyframes` frames will be decoded again as final images.
+
+    `effort` multiplies it.
+    """
     stream_bytes = int(signals.index.size_bytes.sum())
     per_length = _BYTES_PER_MINUTE * signals.index.duration_s / 60
     decoded_bytes = min(_MAX_BYTES, max(_MIN_BYTES, per_length, _FILE_SHARE * stream_bytes))
     frames = max(_MIN_FRAMES, _FRAME_SHARE * len(signals.index) - keyframes)
     if sparse_gops(signals):
         frames += _SPARSE_FRAMES
-    return Budget(int(decoded_bytes), int(min(_MAX_FRAMES, frames)))
+    return Budget(int(decoded_bytes * effort), int(min(_MAX_FRAMES, frames) * effort))
 
 
 def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Run]:

@@ -191,3 +191,4 @@ def test_two_ups_on_one_data_folder_or_port_are_told_apart(up: Up) -> None:
         assert second.returncode == 2
         assert second.stderr.strip().splitlines()[-1].startswith("videosieve: bad_setting: ")
         assert "Traceback" not in second.stderr
+        assert up.videosieve("tenants", "list") == "", "the first one is still found and works"
