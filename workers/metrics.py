@@ -55,6 +55,11 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self.latency_goal = Gauge(
+            "videosieve_latency_goal_seconds",
+            "What the active policy wants of the time to decision.",
+            registry=registry,
+        )
         self.time_in_queue = Histogram(
             "videosieve_time_in_queue_seconds",
             "From sending a message to taking it.",

@@ -38,6 +38,7 @@ def run_worker(settings: Settings) -> None:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     metrics = Metrics(registry)
+    metrics.latency_goal.set(policy.commercial.latency_goal_s)
     with ExitStack() as stack:
         models = open_models(settings)
         check_models(policy, models)
