@@ -1,0 +1,108 @@
+"""What one method costs on one clip, and what it finds: processor time of the whole process tree, wall time, bytes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.jpeg import encode_jpeg
+from pipeline.media import KeyframeSettings
+from pipeline.video.extract import Extractor
+from pipeline.video.limits import Limits
+from pipeline.video.sandbox import DecoderPool
+from pipeline.video.source import LocalSource
+from tests.bench.baselines import Detector
+
+_NANOSECONDS = 1e-9
+REPEATS = 3
+"""Runs of ours per clip, of which the median counts: it takes tenths of a second, less than the clock's noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One method on one clip; `onsets_s` None where the method finds no motion."""
+
+    cpu_s: float
+    wall_s: float
+    cuts_s: tuple[float, ...]
+    onsets_s: tuple[float, ...] | None = None
+    bytes_read: int = 0
+    ranges: int = 0
+    frames_decoded: int = 0
+    keyframes: tuple[tuple[float, str], ...] = ()
+    images: tuple[bytes, ...] = ()
+
+
+def tree_cpu_s() -> float:
+    """User and system time so far of this process and of its living children, from the scheduler's own clock."""
+    return time.process_time() + sum(map(_process_cpu_s, _children()))
+
+
+def _children() -> list[int]:
+    try:
+        tasks = list(Path("/proc/self/task").iterdir())
+        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+    except OSError as error:
+        raise SystemExit("processor time of child processes is read from Linux's /proc") from error
+
+
+def _process_cpu_s(pid: int) -> float:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * _NANOSECONDS
+
+
+def measure_ours(pool: DecoderPool, clip: Path, settings: KeyframeSettings) -> Measured:
+    """Ours as a worker runs it: in the decoder child, read by ranges, JPEGs included. The median of REPEATS runs."""
+    runs = sorted((_once(pool, clip, settings) for _ in range(REPEATS)), key=lambda run: run.cpu_s)
+    return runs[len(runs) // 2]
+
+
+def _once(pool: DecoderPool, clip: Path, settings: KeyframeSettings) -> Measured:
+    cpu_s, wall_s = tree_cpu_s(), time.monotonic()
+    with LocalSource(clip) as source:
+        found = pool.extract(source, settings)
+    images = tuple(encode_jpeg(image) for image in found.images)
+    cpu_s, wall_s = tree_cpu_s() - cpu_s, time.monotonic() - wall_s
+    return Measured(
+        cpu_s=cpu_s,
+        wall_s=wall_s,
+        cuts_s=found.cuts_s,
+        onsets_s=tuple(start_s for start_s, _ in found.motion_s),
+        bytes_read=found.cost.bytes_read,
+        ranges=found.cost.ranges,
+        frames_decoded=found.cost.frames_decoded,
+        keyframes=tuple((keyframe.t_s, str(keyframe.reason)) for keyframe in found.keyframes),
+        images=images,
+    )
+
+
+def measure_baseline(detector: Detector, clip: Path) -> Measured:
+    """A detector that reads and decodes the whole file."""
+    cpu_s, wall_s = time.process_time(), time.monotonic()
+    cuts_s = tuple(detector(clip))
+    return Measured(time.process_time() - cpu_s, time.monotonic() - wall_s, cuts_s, bytes_read=clip.stat().st_size)
+
+
+class Effort(NamedTuple):
+    """Ours within this process at a multiple of the usual decoding budget."""
+
+    factor: float
+    cpu_s: float
+    cuts_s: tuple[float, ...]
+    onsets_s: tuple[float, ...]
+
+
+def measure_effort(clip: Path, factor: float) -> Effort:
+    times = []
+    for _ in range(2):
+        start_s = time.process_time()
+        with LocalSource(clip) as source:
+            extractor = Extractor(source, KeyframeSettings(), Limits(), effort=factor)
+            found = extractor.findings()
+            for _, image in extractor.images(found.choices):
+                encode_jpeg(image)
+        times.append(time.process_time() - start_s)
+    onsets_s = tuple(moving.start_s for moving in found.motion)
+    return Effort(factor, min(times), tuple(cut.t_s for cut in found.cuts), onsets_s)
