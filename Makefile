@@ -18,10 +18,10 @@ demo: setup            ## real clips, from upload to decision, on this machine
 	$(BIN)/videosieve demo
 
 test: setup            ## all tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=auto
 
 check: setup lint      ## lint, types, import contracts, tests: what CI runs
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=auto
 
 lint: setup
 	$(BIN)/ruff check .

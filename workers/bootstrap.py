@@ -13,8 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipeline.video.sandbox import DecoderPool
-
 from pipeline import policies
 from pipeline.cascade.policy import Policy
 from pipeline.errors import Reason, UserError
@@ -26,6 +24,7 @@ from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
 from pipeline.video.limits import Limits
+from pipeline.video.sandbox import DecoderPool
 from workers.local import EmbeddedPostgres
 from workers.settings import DecoderSettings, Settings
 
