@@ -122,6 +122,10 @@ def _stage(stage: StageRecord) -> Document:
         "settled": list(stage.settled),
         "cpu_s": _rounded(stage.cpu_s, 4),
         "money_nano": stage.money_nano,
+        "scores": {
+            question: [{"keyframe": index, "score": _rounded(score, 4)} for index, score in sorted(scores.items())]
+            for question, scores in stage.scores.items()
+        },
         "findings": [
             {"keyframe": index, "detections": [_detection(found) for found in findings.detections]}
             for index, findings in sorted(stage.findings.items())

@@ -58,7 +58,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """What one stage did for one video. `findings` maps keyframe index → what the model said about it."""
+    """What one stage did for one video.
+
+    `findings` maps keyframe index → what the model said about it; `scores` maps question → keyframe index → how
+    that answers the question, for the keyframes that were in doubt.
+    """
 
     stage: str
     model: str
@@ -66,6 +70,7 @@ class StageRecord:
     asked: tuple[str, ...]
     settled: tuple[str, ...]
     findings: dict[int, Findings]
+    scores: dict[str, dict[int, float]]
     cpu_s: float
     money_nano: int
 

@@ -73,8 +73,7 @@ def _run_stage(
         scored = scorer.score([images[index] for index in batch])
         findings.update(zip(batch, scored.findings, strict=True))
         cpu_s += scored.cpu_s
-    for question in asked:
-        _settle(question, stage, findings)
+    scores = {question.name: _settle(question, stage, findings) for question in asked}
     return StageRecord(
         stage=stage.name,
         model=stage.model,
@@ -82,6 +81,7 @@ def _run_stage(
         asked=tuple(question.name for question in asked),
         settled=tuple(question.name for question in asked if not question.is_open),
         findings=findings,
+        scores=scores,
         cpu_s=cpu_s,
         money_nano=nano(policy.commercial.prices.cpu_second, cpu_s),
     )
@@ -113,7 +113,8 @@ def _positives(question: _OpenQuestion, stage: StagePart, findings: dict[int, Fi
     ]
 
 
-def _settle(question: _OpenQuestion, stage: StagePart, findings: dict[int, Findings]) -> None:
+def _settle(question: _OpenQuestion, stage: StagePart, findings: dict[int, Findings]) -> dict[int, float]:
+    """Answer `question`, or narrow its doubt down; the scores that did it."""
     rule = stage.answers[question.name]
     scores = {i: findings[i].score(rule.labels) for i in question.doubtful if i in findings}
     question.stage = stage
@@ -127,6 +128,7 @@ def _settle(question: _OpenQuestion, stage: StagePart, findings: dict[int, Findi
     elif scores:
         question.answer = Answer.NEGATIVE
         question.evidence = tuple(scores)
+    return scores
 
 
 def _verdict(policy: Policy, question: _OpenQuestion, coverage: float) -> Verdict:

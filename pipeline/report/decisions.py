@@ -9,7 +9,6 @@ from pipeline.report.reading import items, mapping, number, score, text, whole
 from pipeline.report.wording import REVIEW_REASONS, plural, words
 
 ANSWERS = {"positive": "positive", "negative": "negative", "review": "review"}
-_BEST_LABELS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +97,7 @@ def _steps(verdict: Document, question: str, stages: list[Document], keyframes: 
                 kind="stage",
                 name=text(stage.get("stage")),
                 model=text(stage.get("model")),
-                facts=(
-                    f"looked at {plural(len(items(stage.get('findings'))), 'keyframe')}",
-                    ", ".join(f"{label} {best:.2f}" for label, best in _best_labels(stage)),
-                ),
+                facts=_facts(stage, question),
                 outcome="settled, but too little was seen" if low_coverage else "settled" if settled else "passed on",
                 answer=answer if settled and not low_coverage else "",
             )
@@ -113,11 +109,9 @@ def _steps(verdict: Document, question: str, stages: list[Document], keyframes: 
     return tuple(steps)
 
 
-def _best_labels(stage: Document) -> list[tuple[str, float]]:
-    """The labels that scored highest on any keyframe, best first."""
-    best: dict[str, float] = {}
-    for finding in map(mapping, items(stage.get("findings"))):
-        for detection in map(mapping, items(finding.get("detections"))):
-            label, value = text(detection.get("label")), score(detection.get("score"))
-            best[label] = max(value, best.get(label, 0.0))
-    return sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))[:_BEST_LABELS]
+def _facts(stage: Document, question: str) -> tuple[str, ...]:
+    """How many keyframes were in doubt here, and how the highest of them scored."""
+    scored = [mapping(entry) for entry in items(mapping(stage.get("scores")).get(question))]
+    highest = max((score(entry.get("score")) for entry in scored), default=None)
+    looked_at = f"looked at {plural(len(scored), 'keyframe')}"
+    return (looked_at,) if highest is None else (looked_at, f"highest score {highest:.2f}")

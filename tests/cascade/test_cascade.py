@@ -267,3 +267,13 @@ def test_every_question_gets_one_verdict_and_it_is_positive_exactly_where_a_stag
 
 def test_numbered_images_carry_their_index() -> None:
     assert [int(np.max(image)) for image in numbered(3)] == [0, 1, 2]
+
+
+def test_each_stage_says_how_the_keyframes_in_doubt_scored_for_each_question() -> None:
+    models = FakeModels(
+        cheap=scripted("cheap", {"a": 0.1}, {"a": 0.5}, {"a": 0.3}), dear=scripted("dear", {}, {"b": 0.4}, {"b": 0.05})
+    )
+    outcome = run_cascade(TWO, numbered(3), models)
+    cheap, dear = outcome.stages
+    assert cheap.scores == {"q": {0: 0.1, 1: 0.5, 2: 0.3}}
+    assert dear.scores == {"q": {1: 0.4, 2: 0.05}}

@@ -57,7 +57,7 @@ def verdict(question: str, answer: Answer = Answer.NEGATIVE) -> Verdict:
 
 def outcome(*verdicts: Verdict) -> CascadeOutcome:
     findings = {0: Findings(()), 2: Findings(())}
-    stage = StageRecord("detector", "yolo", "ab", ("face",), ("face",), findings, 1.5, 30)
+    stage = StageRecord("detector", "yolo", "ab", ("face",), ("face",), findings, {"face": {0: 0.9}}, 1.5, 30)
     return CascadeOutcome(verdicts, (stage,))
 
 
