@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from dataclasses import replace
 from fractions import Fraction
 from typing import NoReturn
 
 import av
-import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition
@@ -22,20 +22,27 @@ from av.video.stream import VideoStream
 from pipeline.errors import PermanentError, Reason
 from pipeline.video.index import CODECS, SampleIndex, StreamFacts
 from pipeline.video.limits import Limits
+from pipeline.video.packets import Claims, PacketTable, packet_index
 from pipeline.video.source import ByteRange, Source
 
 _BLOCK_BYTES = 512 * 1024
 _CACHED_BLOCKS = 8
 _ROTATION_PROBES = 24  # packets; reordering delays the first frame by up to 16
-_MISSING_END_S = 2.0
-_MISSING_END_SHARE = 0.1
+_DECODERS = CODECS | {"libdav1d", "libvpx", "libvpx-vp9"}
+_OUT_OF_MEMORY = 12  # ENOMEM
+_NO_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
 
 class BlockFile(io.RawIOBase):
-    """A seekable, read-only file over a source, read in blocks of 512 KiB of which the last eight are kept."""
+    """A seekable, read-only file over a source, read in blocks of 512 KiB of which the last eight are kept.
 
-    def __init__(self, source: Source) -> None:
+    It ends early, and says so by `gave_up`, once `idle_bytes` were read since the last `found`: else a demuxer
+    would search through gigabytes of nothing.
+    """
+
+    def __init__(self, source: Source, idle_bytes: int) -> None:
         self._source = source
+        self._idle_bytes = self._left_bytes = idle_bytes
         self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
 
@@ -44,6 +51,14 @@ class BlockFile(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+    def found(self) -> None:
+        """A picture was found: reading on is worth while."""
+        self._left_bytes = self._idle_bytes
+
+    @property
+    def gave_up(self) -> bool:
+        return self._left_bytes <= 0
 
     def tell(self) -> int:
         return self._at
@@ -54,11 +69,12 @@ class BlockFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        left_bytes = max(0, self._source.size_bytes - self._at)
+        left_bytes = 0 if self.gave_up else max(0, self._source.size_bytes - self._at)
         size = left_bytes if size < 0 else min(size, left_bytes)
         number, skip = divmod(self._at, _BLOCK_BYTES)
         part = self._block(number)[skip : skip + size] if size else b""
         self._at += len(part)
+        self._left_bytes -= len(part)
         return part
 
     def _block(self, number: int) -> bytes:
@@ -71,109 +87,117 @@ class BlockFile(io.RawIOBase):
         return block
 
 
-class PacketTable:
-    """Collects the packets' columns, and as many payloads as fit: all, then keys, then every other key."""
+def demuxed_index(source: Source, container_format: str, limits: Limits, claims: Claims) -> SampleIndex:
+    """The sample table of the default video stream, else of the first (cover art is none).
 
-    def __init__(self, budget_bytes: int) -> None:
-        self.rows: list[tuple[int, int | None, int | None, bool, bool, int]] = []
-        self.payloads: dict[int, bytes] = {}
-        self._budget_bytes = budget_bytes
-        self._kept_bytes = 0
-        self._keys_only = False
-        self._key_step, self._keys = 1, 0
-
-    def add(self, packet: Packet[VideoStream]) -> None:
-        number = len(self.rows)
-        self.rows.append(
-            (packet.size, packet.dts, packet.pts, packet.is_keyframe, not packet.is_discard, packet.duration or 0)
-        )
-        self._keys += packet.is_keyframe
-        if packet.is_keyframe and self._keys % self._key_step:
-            return
-        if packet.is_keyframe or not self._keys_only:
-            self.payloads[number] = bytes(packet)
-            self._kept_bytes += packet.size
-            self._thin()
-
-    def _thin(self) -> None:
-        while self._kept_bytes > self._budget_bytes and len(self.payloads) > 1:
-            if not self._keys_only:
-                self._keys_only = True
-                dropped = [number for number in self.payloads if not self.rows[number][3]]
-            else:
-                self._key_step *= 2
-                dropped = list(self.payloads)[1::2]
-            for number in dropped:
-                self._kept_bytes -= len(self.payloads.pop(number))
-
-
-def demuxed_index(source: Source, container_format: str, limits: Limits) -> SampleIndex:
-    """The sample table of the first real video stream (cover art is none).
+    `claims` are what the file's head says, to be held against what is found.
 
     Raises PermanentError: NO_VIDEO_STREAM, UNSUPPORTED_CODEC, NO_FRAMES, TRUNCATED, CORRUPT, TOO_LARGE.
     """
+    file = BlockFile(source, limits.idle_read_bytes)
     try:
         with av.open(
-            BlockFile(source),
+            file,
             "r",
             format=container_format,
-            options={"protocol_whitelist": "none"},
+            options={
+                "protocol_whitelist": "none",
+                "format_whitelist": container_format,
+                "codec_whitelist": ",".join(sorted(_DECODERS)),
+                "max_pixels": str(limits.max_pixels),
+            },
             io_open=_refuse_to_open,
         ) as container:
-            return _read(container, container_format, limits)
-    except (av.FFmpegError, UnicodeDecodeError) as error:
-        raise PermanentError(Reason.CORRUPT, f"the {container_format} file cannot be read: {error}") from error
+            return _read(container, file, container_format, limits, claims)
+    except (av.FFmpegError, UnicodeDecodeError, MemoryError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", 0) == _OUT_OF_MEMORY:
+            detail = f"reading the {container_format} file needs more memory than allowed"
+            raise PermanentError(Reason.TOO_LARGE, detail) from error
+        reason = Reason.TRUNCATED if claims.missing_bytes else Reason.CORRUPT
+        raise PermanentError(reason, f"the {container_format} file cannot be read: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
 def _refuse_to_open(url: str, *_: object) -> NoReturn:
-    raise PermanentError(Reason.CORRUPT, f"the file refers to another file, {url[:80]!r}")
+    raise PermanentError(Reason.UNSUPPORTED_CODEC, f"the file refers to another file, {url[:80]!r}")
 
 
-def _read(container: InputContainer, container_format: str, limits: Limits) -> SampleIndex:
-    stream = _chosen_stream(container)
+def _read(
+    container: InputContainer, file: BlockFile, container_format: str, limits: Limits, claims: Claims
+) -> SampleIndex:
+    stream, others = _chosen_stream(container, limits)
+    # `_rotation_deg` decodes with this context: one thread, and no more pixels than the container may claim
+    stream.codec_context.thread_count = 1
+    stream.codec_context.options = {"max_pixels": str(limits.max_pixels)}
     table = PacketTable(limits.retained_bytes)
-    warnings: list[str] = []
+    warnings = [f"{others} more video stream(s) were not looked at"] if others else []
+    rotation_deg = _collect(container, stream, file, table, limits, warnings)
+    context = stream.codec_context  # by now it has seen pictures, so it knows a size that the container kept back
+    facts = StreamFacts(
+        container=container_format,
+        codec=context.name,
+        extradata=context.extradata,
+        time_base=stream.time_base or Fraction(1, 90000),
+        width_px=context.width,
+        height_px=context.height,
+        sample_aspect=stream.sample_aspect_ratio or Fraction(1),
+        rotation_deg=rotation_deg,
+    )
+    if not claims.duration_s:
+        claims = replace(claims, duration_s=_declared_duration_s(container, stream))
+    return packet_index(facts, table, claims, warnings)
+
+
+def _collect(
+    container: InputContainer,
+    stream: VideoStream,
+    file: BlockFile,
+    table: PacketTable,
+    limits: Limits,
+    warnings: list[str],
+) -> int:
+    """Fills the table; the rotation, clockwise."""
     rotation_deg: int | None = None
-    read_bytes = probes = 0
+    read_bytes = packets = 0
     try:
         for packet in container.demux(stream):
+            packets += 1
+            if packets > limits.max_samples:
+                raise PermanentError(Reason.TOO_LARGE, f"more than {limits.max_samples} samples")
             if packet.size == 0:
                 continue
-            if rotation_deg is None and probes < _ROTATION_PROBES:
-                rotation_deg, probes = _rotation_deg(packet), probes + 1
+            file.found()
+            if rotation_deg is None and len(table.rows) < _ROTATION_PROBES:
+                rotation_deg = _rotation_deg(packet)
             table.add(packet)
             read_bytes += packet.size
-            if len(table.rows) > limits.max_samples:
-                raise PermanentError(Reason.TOO_LARGE, f"more than {limits.max_samples} samples")
             if read_bytes > limits.demux_bytes:
                 warnings.append(f"only the first {limits.demux_bytes} bytes of pictures were read")
                 break
     except av.FFmpegError as error:
-        warnings.append(f"damaged: reading stopped after {len(table.rows)} samples: {type(error).__name__}")
-    facts = StreamFacts(
-        container=container_format,
-        codec=stream.codec_context.name,
-        extradata=stream.codec_context.extradata,
-        time_base=stream.time_base or Fraction(1, 90000),
-        width_px=stream.codec_context.width,
-        height_px=stream.codec_context.height,
-        sample_aspect=stream.sample_aspect_ratio or Fraction(1),
-        rotation_deg=rotation_deg or 0,
-    )
-    return _index(facts, table, _declared_duration_s(container, stream), warnings)
+        warnings.append(f"damaged: reading stopped after {len(table.rows)} samples: {_words(error)}")
+    if file.gave_up:
+        warnings.append(f"damaged: {limits.idle_read_bytes} bytes without a picture, reading stopped")
+    return rotation_deg or 0
 
 
-def _chosen_stream(container: InputContainer) -> VideoStream:
-    streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+def _chosen_stream(container: InputContainer, limits: Limits) -> tuple[VideoStream, int]:
+    """The video stream that players take, and how many others there are."""
+    if len(container.streams) > limits.max_streams:
+        detail = f"{len(container.streams)} streams exceed {limits.max_streams}"
+        raise PermanentError(Reason.TOO_LARGE, detail)
+    streams = [s for s in container.streams.video if not s.disposition & _NO_VIDEO]
     if not streams:
         raise PermanentError(Reason.NO_VIDEO_STREAM, "the file has no video stream")
-    known = [stream for stream in streams if stream.codec_context is not None]
-    if not known:
+    stream = next((s for s in streams if s.disposition & Disposition.default), streams[0])
+    if stream.codec_context is None:
         raise PermanentError(Reason.UNSUPPORTED_CODEC, "the video's codec is unknown")
-    stream = known[0]
-    if stream.codec_context.name not in CODECS | {"libdav1d", "libvpx-vp9"}:
+    if stream.codec_context.name not in _DECODERS:
         raise PermanentError(Reason.UNSUPPORTED_CODEC, f"the codec {stream.codec_context.name} is not accepted")
-    return stream
+    return stream, len(streams) - 1
 
 
 def _rotation_deg(packet: Packet[VideoStream]) -> int | None:
@@ -189,50 +213,3 @@ def _declared_duration_s(container: InputContainer, stream: VideoStream) -> floa
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
     return (container.duration or 0) / av.time_base
-
-
-def _index(facts: StreamFacts, table: PacketTable, declared_s: float, warnings: list[str]) -> SampleIndex:
-    if not table.rows:
-        raise PermanentError(Reason.NO_FRAMES, "the video stream has no samples")
-    sizes, raw_dts, raw_pts, keys, shown, durations = zip(*table.rows, strict=True)
-    dts = _filled(raw_dts, durations)
-    pts = np.array([d if p is None else p for d, p in zip(dts, raw_pts, strict=True)], np.int64)
-    is_shown = np.array(shown, bool)
-    if not is_shown.any():
-        is_shown[:] = True
-    start_pts, last = int(pts[is_shown].min()), int(np.where(is_shown, pts, np.iinfo(np.int64).min).argmax())
-    end_pts = int(pts[last]) + (durations[last] or _usual_step(pts))
-    declared_end = start_pts + round(declared_s / facts.time_base)
-    missing_s = float((declared_end - end_pts) * facts.time_base)
-    if missing_s > max(_MISSING_END_S, _MISSING_END_SHARE * declared_s):
-        warnings.append(f"truncated: the pictures end {missing_s:.1f} s before the declared end")
-        end_pts = declared_end
-    is_readable = np.zeros(len(pts), bool)
-    is_readable[list(table.payloads)] = True
-    return SampleIndex(
-        facts=facts,
-        offset_bytes=np.full(len(pts), -1, np.int64),
-        size_bytes=np.array(sizes, np.int64),
-        dts=dts,
-        pts=pts,
-        is_key=np.array(keys, bool),
-        is_shown=is_shown,
-        start_pts=start_pts,
-        end_pts=end_pts,
-        is_readable=is_readable,
-        warnings=tuple(warnings),
-        payloads=table.payloads,
-    )
-
-
-def _filled(times: tuple[int | None, ...], durations: tuple[int, ...]) -> np.typing.NDArray[np.int64]:
-    """The times, with the missing ones counted on from their neighbours."""
-    filled, following = [], 0
-    for time, duration in zip(times, durations, strict=True):
-        filled.append(following if time is None else time)
-        following = filled[-1] + max(1, duration)
-    return np.array(filled, np.int64)
-
-
-def _usual_step(pts: np.typing.NDArray[np.int64]) -> int:
-    return max(1, int(np.median(np.diff(np.sort(pts))))) if len(pts) > 1 else 1

@@ -9,22 +9,19 @@ import numpy as np
 
 from pipeline.errors import PermanentError, Reason
 from pipeline.media import BgrImage, Keyframe, KeyframeSettings, VideoInfo
-from pipeline.video.boxes import UnreadableMp4Error, read_moov
 from pipeline.video.compare import Picture
 from pipeline.video.cuts import Cut, find_cuts
 from pipeline.video.decode import CodedSample, SampleDecoder, is_intra, thumbnail, upright_image
-from pipeline.video.demux import demuxed_index
 from pipeline.video.evidence import Evidence, Run
-from pipeline.video.index import SampleIndex, checked
+from pipeline.video.header import coded_size_px
 from pipeline.video.keyframes import Choice, choose_keyframes, reach, wanted_keyframes
 from pipeline.video.limits import Limits
 from pipeline.video.motion import Motion, find_motion
-from pipeline.video.mp4 import mp4_index
+from pipeline.video.opening import read_index
 from pipeline.video.plan import Budget, budget, next_runs, sparse_gops
 from pipeline.video.samples import SampleReader
 from pipeline.video.signals import Signals, signals
-from pipeline.video.sniff import MP4, SNIFF_BYTES, container_format
-from pipeline.video.source import ByteRange, Source
+from pipeline.video.source import Source
 
 _MAX_ROUNDS = 24
 _FRAME_SHARE = 0.048
@@ -41,21 +38,6 @@ class Findings:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...]
     coverage: float
-
-
-def read_index(source: Source, limits: Limits) -> SampleIndex:
-    """The checked sample table of a source, by the quickest reader that can."""
-    if source.size_bytes > limits.max_file_bytes:
-        raise PermanentError(Reason.TOO_LARGE, f"{source.size_bytes} bytes exceed {limits.max_file_bytes}")
-    head = source.read_ranges([ByteRange(0, SNIFF_BYTES)])[0]
-    name = container_format(head)
-    if name == MP4:
-        try:
-            moov = read_moov(source, head, limits)
-            return checked(mp4_index(moov, source.size_bytes, limits), limits)
-        except UnreadableMp4Error:
-            pass
-    return checked(demuxed_index(source, name, limits), limits)
 
 
 class Extractor:
@@ -137,6 +119,11 @@ class Extractor:
         return pictures, [run.key] if key_frame is not None and not is_intra(key_frame) else []
 
     def _nothing_to_see(self) -> PermanentError:
+        for sample in self._reader.read(self._signals.anchors[:1].tolist()).values():
+            width_px, height_px = coded_size_px(self._index.facts, sample.payload)
+            if width_px * height_px > self._limits.max_pixels:
+                detail = f"frames of {width_px}x{height_px} pixels exceed {self._limits.max_pixels} pixels"
+                return PermanentError(Reason.TOO_MANY_PIXELS, detail)
         if not self._index.is_readable.all():
             return PermanentError(Reason.TRUNCATED, "no frame of what the file holds could be decoded")
         return PermanentError(Reason.CORRUPT, "no frame could be decoded")
@@ -154,11 +141,13 @@ class Extractor:
 def coverage(found: Signals, evidence: Evidence) -> float:
     """The share of the duration, 0..1, that could be looked at.
 
-    Lost are samples past the end of the file, what follows a key that did not decode up to the next key, what
-    an index says but the file lacks at its end, and, in GOPs beyond 20 s, what was not reached.
+    Lost are what comes before the first key, samples past the end of the file, what follows a key that did not
+    decode up to the next key, what an index says but the file lacks at its end, and, in GOPs beyond 20 s, what was
+    not reached.
     """
     index = found.index
     is_lost = ~index.is_readable & (index.offset_bytes >= 0)
+    is_lost[: int(index.is_key.argmax())] = True
     for key in evidence.failed:
         is_lost[key : found.next_key(key)] = True
     for key, end in sparse_gops(found):
@@ -166,7 +155,7 @@ def coverage(found: Signals, evidence: Evidence) -> float:
         is_lost[max(reached, default=key) + 1 : end] = True
     shown = np.flatnonzero(index.is_shown)
     by_time = shown[np.argsort(index.pts[shown], kind="stable")]
-    lengths = np.diff(np.append(index.pts[by_time], index.end_pts)).astype(np.float64)
+    lengths = np.diff(np.append(index.pts[by_time], index.seen_end_pts)).astype(np.float64)
     if not index.payloads:
         seen = float(lengths[~is_lost[by_time]].sum())
     else:

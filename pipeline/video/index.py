@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -50,7 +50,7 @@ class SampleIndex:
     `payloads` holds those that were kept); `size_bytes` int64; `dts` and `pts` int64 in `facts.time_base`
     after edit lists, equal to what FFmpeg's demuxer reports; `is_key` and `is_shown` bool: the latter is False
     for samples that an edit list hides. `start_pts` is the first displayed frame's, `end_pts` the end of the
-    last one. `looked_share` is the share of the duration whose samples can be read.
+    last one, or of what the file declares and lacks; that part, in ticks, is `missing_end`.
     """
 
     facts: StreamFacts
@@ -65,6 +65,7 @@ class SampleIndex:
     is_readable: NDArray[np.bool_]
     warnings: tuple[str, ...] = ()
     payloads: Mapping[int, bytes] = field(default_factory=dict)
+    missing_end: int = 0
 
     def __post_init__(self) -> None:
         for column in (self.size_bytes, self.dts, self.pts, self.is_key, self.is_shown, self.is_readable):
@@ -73,6 +74,11 @@ class SampleIndex:
 
     def __len__(self) -> int:
         return len(self.offset_bytes)
+
+    @property
+    def seen_end_pts(self) -> int:
+        """Where the last frame that the file holds or lists ends."""
+        return self.end_pts - self.missing_end
 
     @property
     def duration_s(self) -> float:
@@ -128,4 +134,8 @@ def checked(index: SampleIndex, limits: Limits) -> SampleIndex:
         raise PermanentError(Reason.TOO_LONG, f"{index.duration_s:.0f} s are longer than {limits.max_duration_s:.0f} s")
     if not index.is_readable.any():
         raise PermanentError(Reason.TRUNCATED, "all samples lie past the end of the file")
+    if not (index.is_key & index.is_readable).any():  # no picture stands for itself: try from the first one there is
+        is_key = index.is_key.copy()
+        is_key[int(index.is_readable.argmax())] = True
+        return replace(index, is_key=is_key)
     return index

@@ -18,10 +18,13 @@ from pipeline.errors import PermanentError, Reason
 from pipeline.video.boxes import UnreadableMp4Error, children, find
 from pipeline.video.index import SampleIndex, StreamFacts
 from pipeline.video.limits import Limits
+from pipeline.video.references import refuse_other_files
 from pipeline.video.sample_entry import SampleEntry, sample_entry
 
 Int64s = NDArray[np.int64]
 _IDENTITY = np.eye(2)
+_LIE_S = 2.0
+_LIE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,19 @@ def mp4_index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
 
 
 def _index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
+    refuse_other_files(moov)
     if find(moov, b"mvex") is not None:
         raise UnreadableMp4Error("movie fragments")
     if find(moov, b"cmov") is not None:
         raise UnreadableMp4Error("compressed moov")
     movie = _movie(moov)
-    track, others = _chosen_track(moov)
+    track, others = _chosen_track(moov, limits)
     sample_table = _need(track, b"mdia", b"minf", b"stbl")
     entry = sample_entry(_need(sample_table, b"stsd"))
-    timescale = _timescale(_need(track, b"mdia", b"mdhd"))
-    size_bytes = _sizes(sample_table, limits)
+    if not entry.width_px or not entry.height_px:
+        raise UnreadableMp4Error("a sample description without a size")
+    timescale, claimed = _media_header(_need(track, b"mdia", b"mdhd"))
+    size_bytes, claimed_count = _sizes(sample_table, limits)
     count = len(size_bytes)
     if count == 0:
         raise PermanentError(Reason.NO_FRAMES, "the video track has no samples")
@@ -79,7 +85,10 @@ def _index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
         start_pts=int(pts[is_shown].min()),
         end_pts=int(pts[is_shown].max()) + max(1, last_delta),
         is_readable=is_readable,
-        warnings=_warnings(is_readable, others),
+        warnings=(
+            *_warnings(is_readable, others),
+            *_lies(count, claimed_count, (int(dts[-1]) + last_delta) / timescale, claimed / timescale),
+        ),
     )
 
 
@@ -89,8 +98,16 @@ def _warnings(is_readable: NDArray[np.bool_], others: int) -> tuple[str, ...]:
         missing_percent = 100 * (1 - is_readable.mean())
         found.append(f"truncated: {missing_percent:.0f} % of the samples lie past the end of the file")
     if others:
-        found.append(f"{others} more video track(s) were not looked at")
+        found.append(f"{others} more video stream(s) were not looked at")
     return tuple(found)
+
+
+def _lies(count: int, claimed_count: int, length_s: float, claimed_s: float) -> Iterator[str]:
+    """What the headers claim and the tables do not bear out; the tables are believed."""
+    if claimed_count > count:
+        yield f"the header claims {claimed_count} samples, {count} are listed"
+    if claimed_s > length_s + max(_LIE_S, _LIE_SHARE * length_s):
+        yield f"the header claims {claimed_s:.1f} s, the samples make {length_s:.1f} s"
 
 
 def _need(data: memoryview, *path: bytes) -> memoryview:
@@ -116,9 +133,11 @@ def _matrix(data: memoryview, at: int) -> NDArray[np.float64]:
     return matrix if np.linalg.det(matrix) != 0 else _IDENTITY
 
 
-def _chosen_track(moov: memoryview) -> tuple[memoryview, int]:
+def _chosen_track(moov: memoryview, limits: Limits) -> tuple[memoryview, int]:
     """The first enabled video track with samples, else the first video track; and how many others there are."""
     tracks = [body for kind, body in children(moov) if kind == b"trak"]
+    if len(tracks) > limits.max_streams:
+        raise PermanentError(Reason.TOO_LARGE, f"{len(tracks)} streams exceed {limits.max_streams}")
     chapters = {track_id for track in tracks for track_id in _chapter_ids(track)}
     videos = [
         track
@@ -151,9 +170,11 @@ def _sample_count(track: memoryview) -> int:
     return 0 if stsz is None or len(stsz) < 12 else int(struct.unpack_from(">I", stsz, 8)[0])
 
 
-def _timescale(mdhd: memoryview) -> int:
-    (timescale,) = struct.unpack_from(">I", mdhd, 20 if mdhd[0] == 1 else 12)
-    return max(1, int(timescale))
+def _media_header(mdhd: memoryview) -> tuple[int, int]:
+    """Ticks per second, and how many ticks the media claims to last; 0 where it does not say."""
+    timescale, claimed = struct.unpack_from(*(">IQ", mdhd, 20) if mdhd[0] == 1 else (">II", mdhd, 12))
+    is_unknown = claimed in {2**32 - 1, 2**64 - 1}
+    return max(1, int(timescale)), 0 if is_unknown else int(claimed)
 
 
 def _table(box: memoryview, columns: int, dtype: str = ">u4") -> Int64s:
@@ -164,7 +185,8 @@ def _table(box: memoryview, columns: int, dtype: str = ">u4") -> Int64s:
     return np.frombuffer(box, dtype, rows * columns, 8).reshape(rows, columns).astype(np.int64)
 
 
-def _sizes(sample_table: memoryview, limits: Limits) -> Int64s:
+def _sizes(sample_table: memoryview, limits: Limits) -> tuple[Int64s, int]:
+    """The size of every sample that is listed, and how many the table claims."""
     stsz = find(sample_table, b"stsz")
     if stsz is None:
         raise UnreadableMp4Error("compact sample sizes (stz2)" if find(sample_table, b"stz2") else "no stsz")
@@ -172,8 +194,8 @@ def _sizes(sample_table: memoryview, limits: Limits) -> Int64s:
     if count > limits.max_samples:
         raise PermanentError(Reason.TOO_LARGE, f"{count} samples exceed {limits.max_samples}")
     if same_bytes:
-        return np.full(count, same_bytes, np.int64)
-    return np.frombuffer(stsz, ">u4", min(count, (len(stsz) - 12) // 4), 12).astype(np.int64)
+        return np.full(count, same_bytes, np.int64), count
+    return np.frombuffer(stsz, ">u4", min(count, (len(stsz) - 12) // 4), 12).astype(np.int64), count
 
 
 def _offsets(sample_table: memoryview, size_bytes: Int64s) -> Int64s:

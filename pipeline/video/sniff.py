@@ -45,7 +45,7 @@ def _accepted(head: bytes) -> str | None:
         return "flv"
     if head.startswith(b"\x00\x00\x01\xba"):
         return "mpeg"
-    return "mpegts" if _is_transport_stream(head) else None
+    return "mpegts" if _is_transport_stream(head) and not _is_text(head[:4096]) else None
 
 
 def _is_transport_stream(head: bytes) -> bool:

@@ -10,10 +10,10 @@ import pytest
 
 from pipeline.media import BgrImage
 from pipeline.video.decode import CodedSample, SampleDecoder, is_intra, thumbnail, upright_image
-from pipeline.video.extract import read_index
 from pipeline.video.index import SampleIndex, StreamFacts
 from pipeline.video.keyframes import reach
 from pipeline.video.limits import Limits
+from pipeline.video.opening import read_index
 from pipeline.video.samples import SampleReader
 from pipeline.video.signals import signals
 from pipeline.video.source import LocalSource

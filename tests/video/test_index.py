@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pipeline.errors import PermanentError, Reason
-from pipeline.video.extract import read_index
 from pipeline.video.index import SampleIndex
 from pipeline.video.limits import Limits
+from pipeline.video.opening import read_index
 from pipeline.video.source import LocalSource
 from tests import clips
 

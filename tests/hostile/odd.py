@@ -1,0 +1,501 @@
+"""The table of odd files: how each is made, and what must become of it."""
+
+from __future__ import annotations
+
+import functools
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+
+from pipeline.errors import Reason
+from tests import clips
+from tests.hostile.making import (
+    STBL,
+    TRACK,
+    box,
+    boxes,
+    changing_size,
+    element,
+    encode,
+    matroska,
+    matroska_track,
+    number,
+    patched,
+    pictures,
+    place,
+    remuxed,
+    replaced,
+    two_streams,
+    with_timestamps,
+    without_box,
+)
+
+DAY_S = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Keyframes come out: how many at least, of which size, with which beginnings of warnings, seen how much of."""
+
+    keyframes: int = 1
+    size_px: tuple[int, int] | None = None
+    warnings: tuple[str, ...] = ()
+    coverage: tuple[float, float] = (0.99, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """`make` writes the file at the path it is given."""
+
+    name: str
+    suffix: str
+    make: Callable[[Path], object]
+    becomes: Reason | Seen
+
+
+FRAMES = 180
+
+
+def plain(path: Path, **container_options: str) -> bytes:
+    """A healthy clip of 180 frames with a key every 10, as bytes; it is left at `path` too."""
+    data = _plain(path.suffix, tuple(sorted(container_options.items())))
+    path.write_bytes(data)
+    return data
+
+
+@functools.cache
+def _plain(suffix: str, container_options: tuple[tuple[str, str], ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"plain{suffix}"
+        options = {"g": "10", "bf": "2", "crf": "28"}
+        return encode(path, pictures(FRAMES), options=options, container_options=dict(container_options)).read_bytes()
+
+
+def written(change: Callable[[bytes], bytes], **container_options: str) -> Callable[[Path], object]:
+    """Makes a healthy clip, then changes its bytes."""
+    return lambda path: path.write_bytes(change(plain(path, **container_options)))
+
+
+def holding(data: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(data)
+
+
+def first_key_missing(path: Path) -> None:
+    whole = path.with_name("whole" + path.suffix)
+    encode(whole, pictures(60), options={"g": "15", "bf": "0"})
+    remuxed(whole, path, without=lambda position: position == 0)
+
+
+def still(suffix: str) -> bytes:
+    return bytes(cv2.imencode(suffix, next(pictures(1)))[1])
+
+
+def gif(path: Path) -> None:
+    encode(path, pictures(3, 64, 48), "gif", pix_fmt="rgb8")
+
+
+def with_cover(path: Path) -> None:
+    """Sound, with a picture in iTunes' metadata."""
+    clips.write_audio_only(path)
+    cover = box(b"data", struct.pack(">II", 13, 0), still(".jpg"))
+    handler = box(b"hdlr", bytes(8), b"mdirappl", bytes(9))
+    meta = box(b"meta", bytes(4), handler, box(b"ilst", box(b"covr", cover)))
+    data = path.read_bytes()
+    start, end = place(data, b"moov")
+    path.write_bytes(replaced(data, data[start:end] + box(b"udta", meta), b"moov"))
+
+
+def with_cover_stream(path: Path) -> None:
+    """Sound, with a one-picture video stream that says it is the cover."""
+    sound = clips.write_audio_only(path.with_name("sound.m4a"))
+    with av.open(str(sound)) as old, av.open(str(path), "w") as new:
+        audio = new.add_stream_from_template(old.streams.audio[0])
+        new.add_attachment("cover.jpg", "image/jpeg", still(".jpg"))
+        for packet in old.demux(old.streams.audio[0]):
+            if packet.size:
+                packet.stream = audio
+                new.mux(packet)
+
+
+def id3_with_cover() -> bytes:
+    picture = b"\x00image/jpeg\x00\x03\x00" + still(".jpg")
+    frame = b"APIC" + struct.pack(">I", len(picture)) + b"\0\0" + picture
+    size = len(frame)
+    sizes = bytes((size >> 21 & 127, size >> 14 & 127, size >> 7 & 127, size & 127))
+    return b"ID3\x03\x00\x00" + sizes + frame + b"\xff\xfb\x90\x00" + bytes(413)
+
+
+def shortened(length: float) -> Callable[[bytes], bytes]:
+    """Cut after so many bytes, or after such a share of them."""
+    return lambda data: data[: length if isinstance(length, int) else int(len(data) * length)]
+
+
+def cut_in_moov(length: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[: place(data, b"moov")[0] + length]
+
+
+def cut_mdat(share: float) -> Callable[[bytes], bytes]:
+    def cut(data: bytes) -> bytes:
+        start, end = place(data, b"mdat")
+        return data[: start + int((end - start) * share)]
+
+    return cut
+
+
+def zero_samples(data: bytes) -> bytes:
+    for name in (b"stsz", b"stts", b"stsc", b"stco", b"stss", b"ctts"):
+        fields = bytes(12) if name == b"stsz" else bytes(8)
+        data = replaced(data, fields, *STBL, name)
+    return data
+
+
+def claimed_size(width_px: int, height_px: int) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        start, _ = place(data, *STBL, b"stsd")
+        return patched(data, start + 8 + 8 + 24, ">2H", width_px, height_px)
+
+    return change
+
+
+def huge_jpegs(path: Path, *, honest: bool) -> None:
+    """Motion JPEG whose pictures say they have 16384x16384 pixels; the container may say the same."""
+    encode(path, pictures(5, 64, 48), "mjpeg", pix_fmt="yuvj420p")
+    data = path.read_bytes()
+    frame_header = b"\xff\xc0\x00\x11\x08" + struct.pack(">2H", 48, 64)
+    assert frame_header in data
+    data = data.replace(frame_header, frame_header[:5] + struct.pack(">2H", 16384, 16384))
+    path.write_bytes(claimed_size(16384, 16384)(data) if honest else data)
+
+
+def many_tracks(count: int) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        start, end = place(data, b"moov")
+        track = next(data[start:end][first:last] for kind, first, last in boxes(data[start:end]) if kind == b"trak")
+        return replaced(data, data[start:end] + track * (count - 1), b"moov")
+
+    return change
+
+
+def many_matroska_tracks(count: int) -> bytes:
+    tracks = element(b"\x16\x54\xae\x6b", *(matroska_track(track) for track in range(1, count + 1)))
+    return matroska(tracks, element(b"\x1f\x43\xb6\x75", number(b"\xe7", 0)))
+
+
+def slow_sample_table(total_s: int) -> Callable[[bytes], bytes]:
+    """A sample table that spreads its frames over so long a time."""
+
+    def change(data: bytes) -> bytes:
+        start, _ = place(data, *STBL, b"stts")
+        (timescale,) = struct.unpack_from(">I", data, place(data, *TRACK, b"mdia", b"mdhd")[0] + 12)
+        assert struct.unpack_from(">2I", data, start + 4) == (1, FRAMES)
+        return patched(data, start + 12, ">I", total_s * timescale // FRAMES)
+
+    return change
+
+
+def long_header(total_s: int) -> Callable[[bytes], bytes]:
+    """Headers that claim so long a time, over a sample table that does not."""
+
+    def change(data: bytes) -> bytes:
+        for path in ((b"moov", b"mvhd"), (*TRACK, b"mdia", b"mdhd")):
+            start, _ = place(data, *path)
+            (timescale,) = struct.unpack_from(">I", data, start + 12)
+            data = patched(data, start + 16, ">I", total_s * timescale)
+        return data
+
+    return change
+
+
+def long_matroska(total_s: float) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        at = data.index(b"\x44\x89\x88")
+        return data[: at + 3] + struct.pack(">d", total_s * 1000) + data[at + 11 :]
+
+    return change
+
+
+def padded_to(size_bytes: int, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    def pad(data: bytes) -> bytes:
+        changed = change(data)
+        return changed + box(b"free", bytes(size_bytes - len(changed) - 8))
+
+    return pad
+
+
+def million_samples(data: bytes, *, each_bytes: int = 0) -> bytes:
+    """A table that claims a million samples: it lists few, or it says that all have one size."""
+    start, _ = place(data, *STBL, b"stsz")
+    if each_bytes:
+        return replaced(data, struct.pack(">III", 0, each_bytes, 1_000_000), *STBL, b"stsz")
+    return patched(data, start + 8, ">I", 1_000_000)
+
+
+def sparse(path: Path, size_bytes: int) -> None:
+    data = plain(path)
+    with path.open("wb") as file:
+        file.write(without_box(data, b"moov"))
+        file.truncate(size_bytes)
+
+
+def mdat_of_100_gb(data: bytes) -> bytes:
+    start, end = place(data, b"mdat")
+    body, moov = data[start:end], data[place(data, b"moov")[0] - 8 :]
+    return data[: start - 8] + struct.pack(">I4sQ", 1, b"mdat", 100 * 10**9) + body + moov
+
+
+def endless_fragments(samples_each: int, count: int) -> bytes:
+    """An MP4 in fragments that each claim very many samples and hold none: the claim costs no bytes."""
+    fragment = box(
+        b"moof",
+        box(b"mfhd", struct.pack(">II", 0, 1)),
+        box(
+            b"traf",
+            box(b"tfhd", struct.pack(">III", 0x020000 | 0x10, 1, 4)),  # default base, default sample size 4
+            box(b"trun", struct.pack(">II", 0, samples_each)),
+        ),
+    )
+    return fragment * count
+
+
+def endless_fragmented(samples_each: int, count: int) -> Callable[[Path], object]:
+    def make(path: Path) -> None:
+        head = plain(path, movflags="frag_keyframe+empty_moov+default_base_moof")
+        path.write_bytes(head + endless_fragments(samples_each, count))
+
+    return make
+
+
+def two_sizes(path: Path) -> None:
+    changing_size(path, [(320, 180), (640, 360)])
+
+
+def two_descriptions(path: Path) -> None:
+    stream = path.with_suffix(".ts")
+    two_sizes(stream)
+    remuxed(stream, path)
+
+
+def coded(codec: str, **more: object) -> Callable[[Path], object]:
+    shape = {name: more.pop(name) for name in ("width_px", "height_px", "count") if name in more}
+    return lambda path: encode(path, pictures(**{"count": 20, **shape}), codec, **more)  # type: ignore[arg-type]
+
+
+def huge_in_matroska(path: Path) -> None:
+    whole = path.with_suffix(".mov")
+    huge_jpegs(whole, honest=False)
+    with av.open(str(whole)) as old, av.open(str(path), "w") as new:
+        stream = new.add_stream("mjpeg", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuvj420p"
+        for packet in old.demux(old.streams.video[0]):
+            if packet.size:
+                packet.stream = stream
+                new.mux(packet)
+
+
+def sparse_matroska(path: Path) -> None:
+    plain(path)
+    with path.open("r+b") as file:
+        file.truncate(15 * 10**9)
+
+
+def odd_files() -> list[Odd]:
+    return [*no_videos(), *streams(), *damaged(), *timestamps(), *shapes(), *claims()]
+
+
+def no_videos() -> Iterator[Odd]:
+    yield Odd("empty", ".mp4", holding(b""), Reason.EMPTY_FILE)
+    yield Odd("one byte", ".mp4", holding(b"x"), Reason.NOT_A_VIDEO)
+    yield Odd("one zero byte", ".mp4", holding(b"\0"), Reason.NOT_A_VIDEO)
+    yield Odd("text", ".mp4", holding(b"This is no video.\n" * 50), Reason.NOT_A_VIDEO)
+    yield Odd("HTML", ".mp4", holding(b"<!DOCTYPE html><html><body>404</body></html>"), Reason.NOT_A_VIDEO)
+    yield Odd("JPEG", ".mp4", holding(still(".jpg")), Reason.NOT_A_VIDEO)
+    yield Odd("PNG", ".mp4", holding(still(".png")), Reason.NOT_A_VIDEO)
+    yield Odd("GIF", ".gif", gif, Reason.NOT_A_VIDEO)
+    yield Odd("zip", ".mp4", holding(b"PK\x03\x04" + bytes(2000)), Reason.NOT_A_VIDEO)
+    yield Odd("random", ".mp4", holding(np.random.default_rng(5).bytes(50_000)), Reason.NOT_A_VIDEO)
+    yield Odd("zeros", ".mp4", holding(bytes(50_000)), Reason.NOT_A_VIDEO)
+
+    for suffix in (".m4a", ".mkv", ".ts", ".avi", ".flv"):
+        yield Odd(f"audio only in {suffix}", suffix, clips.write_audio_only, Reason.NO_VIDEO_STREAM)
+    yield Odd("audio with cover art, MP4", ".m4a", with_cover, Reason.NO_VIDEO_STREAM)
+    yield Odd("audio with cover art, Matroska", ".mka", with_cover_stream, Reason.NO_VIDEO_STREAM)
+    yield Odd("audio with cover art, MP3", ".mp3", holding(id3_with_cover()), Reason.NO_VIDEO_STREAM)
+
+
+def streams() -> Iterator[Odd]:
+    for suffix in (".mp4", ".mkv", ".ts"):
+        yield Odd(
+            f"two video streams in {suffix}",
+            suffix,
+            two_streams,
+            Seen(size_px=(320, 180), warnings=("1 more video stream",)),
+        )
+    yield Odd(
+        "two video streams, the second the default",
+        ".mkv",
+        lambda path: two_streams(path, default=1),
+        Seen(size_px=(160, 90), warnings=("1 more video stream",)),
+    )
+
+
+def damaged() -> Iterator[Odd]:
+    yield Odd("moov missing", ".mp4", written(lambda data: without_box(data, b"moov")), Reason.TRUNCATED)
+    for length in range(100, 2001, 100):
+        yield Odd(
+            f"cut after {length} bytes, moov first",
+            ".mp4",
+            written(shortened(length), movflags="faststart"),
+            Reason.TRUNCATED,
+        )
+        yield Odd(f"cut {length} bytes into a moov at the end", ".mp4", written(cut_in_moov(length)), Reason.TRUNCATED)
+    for share, seen in ((0.1, (0.0, 0.3)), (0.5, (0.2, 0.7)), (0.9, (0.6, 0.95))):
+        yield Odd(
+            f"mdat cut at {share:.0%}",
+            ".mp4",
+            written(cut_mdat(share), movflags="faststart"),
+            Seen(warnings=("truncated: ",), coverage=seen),
+        )
+        yield Odd(f"mdat cut at {share:.0%}, moov after it", ".mp4", written(cut_mdat(share)), Reason.TRUNCATED)
+    yield Odd("mdat cut at 1 %", ".mp4", written(cut_mdat(0.01), movflags="faststart"), Reason.TRUNCATED)
+    for suffix in (".mkv", ".avi", ".flv", ".ts"):
+        for share in (0.1, 0.5, 0.9):
+            becomes: Reason | Seen = Seen(warnings=("truncated: ",), coverage=(share - 0.1, share + 0.15))
+            if suffix == ".ts" or (suffix, share) == (".flv", 0.9):
+                becomes = Seen(coverage=(0.9, 1.0))  # nothing in the file says that there was more, or little is lost
+            yield Odd(f"{suffix} cut at {share:.0%}", suffix, written(shortened(share)), becomes)
+    yield Odd("zero frames", ".mp4", written(zero_samples), Reason.NO_FRAMES)
+    yield Odd("zero frames, Matroska", ".mkv", holding(many_matroska_tracks(1)), Reason.NO_FRAMES)
+    yield Odd("one frame", ".mp4", coded("libx264", count=1), Seen(keyframes=1))
+    yield Odd("one frame, Matroska", ".mkv", coded("libx264", count=1), Seen(keyframes=1))
+    yield Odd("one frame, TS", ".ts", coded("libx264", count=1), Seen(keyframes=1))
+    for suffix in (".mp4", ".mkv", ".ts"):
+        yield Odd(f"first key missing in {suffix}", suffix, first_key_missing, Seen(coverage=(0.6, 1.0)))
+
+
+def timestamps() -> Iterator[Odd]:
+    yield Odd(
+        "no timestamps",
+        ".ts",
+        written(lambda data: with_timestamps(data, lambda *_: None)),
+        Seen(warnings=("timestamps estimated",)),
+    )
+    yield Odd(
+        "timestamps backwards",
+        ".ts",
+        written(lambda data: with_timestamps(data, lambda n, _: 90_000 * 10 - 3600 * n)),
+        Seen(warnings=("timestamps out of order",), coverage=(0.0, 1.0)),
+    )
+    yield Odd(
+        "timestamps wrap",
+        ".ts",
+        written(lambda data: with_timestamps(data, lambda n, old: old + (1 << 33) - 200_000)),
+        Seen(),
+    )
+    yield Odd(
+        "all timestamps the same",
+        ".ts",
+        written(lambda data: with_timestamps(data, lambda *_: 90_000)),
+        Seen(warnings=("timestamps out of order",), coverage=(0.0, 1.0)),
+    )
+    for suffix in (".mp4", ".mkv", ".ts"):
+        yield Odd(f"negative start in {suffix}", suffix, lambda path: encode(path, pictures(30), first_pts=-20), Seen())
+
+
+def shapes() -> Iterator[Odd]:
+    yield Odd("1x1", ".avi", coded("mjpeg", width_px=1, height_px=1, pix_fmt="yuvj444p"), Seen(size_px=(1, 1)))
+    yield Odd("1x1, H.264", ".mp4", coded("libx264", width_px=1, height_px=1, pix_fmt="yuv444p"), Seen(size_px=(1, 1)))
+    yield Odd("2x2, VP9", ".webm", coded("libvpx-vp9", width_px=2, height_px=2), Seen(size_px=(2, 2)))
+    yield Odd(
+        "853x481", ".mp4", coded("libx264", width_px=853, height_px=481, pix_fmt="yuv444p"), Seen(size_px=(853, 481))
+    )
+    yield Odd(
+        "853x481, VP9", ".webm", coded("libvpx-vp9", width_px=853, height_px=481, count=3), Seen(size_px=(853, 481))
+    )
+    yield Odd("3840x2, very wide", ".mp4", coded("libx264", width_px=3840, height_px=2), Seen(size_px=(3840, 2)))
+    yield Odd("2x3840, very tall", ".mp4", coded("libx264", width_px=2, height_px=3840), Seen(size_px=(2, 3840)))
+    yield Odd("16384x16384 claimed", ".mp4", written(claimed_size(16384, 16384)), Reason.TOO_MANY_PIXELS)
+    yield Odd("0x0 claimed", ".mp4", written(claimed_size(0, 0)), Seen(size_px=(320, 180)))
+    yield Odd("16384x16384, said by both", ".mov", lambda path: huge_jpegs(path, honest=True), Reason.TOO_MANY_PIXELS)
+    yield Odd(
+        "16384x16384, hidden by the container",
+        ".mov",
+        lambda path: huge_jpegs(path, honest=False),
+        Reason.TOO_MANY_PIXELS,
+    )
+    yield Odd("16384x16384, hidden by Matroska", ".mkv", huge_in_matroska, Reason.TOO_MANY_PIXELS)
+    yield Odd("resolution changes in mid-stream", ".ts", two_sizes, Seen(size_px=(320, 180)))
+    yield Odd("resolution changes, Matroska", ".mkv", two_descriptions, Seen(size_px=(320, 180)))
+    yield Odd("alpha, VP9", ".webm", coded("libvpx-vp9", pix_fmt="yuva420p"), Seen(size_px=(320, 180)))
+    yield Odd("alpha, ProRes 4444", ".mov", coded("prores_ks", pix_fmt="yuva444p10le"), Seen(size_px=(320, 180)))
+    yield Odd("4:4:4", ".mp4", coded("libx264", pix_fmt="yuv444p"), Seen())
+    yield Odd("4:2:2, 10 bit", ".mp4", coded("libx264", pix_fmt="yuv422p10le"), Seen())
+    yield Odd("10 bit", ".mp4", coded("libx264", pix_fmt="yuv420p10le"), Seen())
+    yield Odd("10 bit, HEVC", ".mp4", coded("libx265", pix_fmt="yuv420p10le"), Seen())
+    yield Odd("RGB in H.264", ".mp4", coded("libx264rgb", pix_fmt="rgb24"), Seen())
+    yield Odd("grey", ".mp4", coded("libx264", pix_fmt="gray"), Seen())
+    yield Odd("interlaced", ".mp4", coded("libx264", options={"x264-params": "interlaced=1"}), Seen())
+    yield Odd("interlaced, MPEG-2", ".mpg", coded("mpeg2video", options={"flags": "+ildct+ilme"}), Seen())
+    yield Odd("lossless", ".mkv", coded("ffv1"), Reason.UNSUPPORTED_CODEC)
+    yield Odd("raw pictures", ".avi", coded("rawvideo", count=3), Reason.UNSUPPORTED_CODEC)
+    yield Odd("WMV", ".wmv", coded("wmv2"), Reason.UNSUPPORTED_CODEC)
+
+
+def claims() -> Iterator[Odd]:
+    yield Odd("1,000 streams", ".mp4", written(many_tracks(1000)), Reason.TOO_LARGE)
+    yield Odd("1,000 streams, Matroska", ".mkv", holding(many_matroska_tracks(1000)), Reason.TOO_LARGE)
+    yield Odd("100,000 streams, Matroska", ".mkv", holding(many_matroska_tracks(100_000)), Reason.TOO_LARGE)
+    yield Odd(
+        "24 hours by the sample table, in 1 MB",
+        ".mp4",
+        written(padded_to(10**6, slow_sample_table(DAY_S)), use_editlist="0"),
+        Reason.TOO_LONG,
+    )
+    yield Odd(
+        "24 hours by the headers, in 1 MB",
+        ".mp4",
+        written(padded_to(10**6, long_header(DAY_S))),
+        Seen(warnings=("the header claims",)),
+    )
+    yield Odd(
+        "24 hours claimed by Matroska",
+        ".mkv",
+        written(long_matroska(DAY_S)),
+        Seen(warnings=("truncated: ",), coverage=(0.0, 0.02)),
+    )
+    yield Odd(
+        "ten minutes claimed by Matroska",
+        ".mkv",
+        written(long_matroska(600)),
+        Seen(warnings=("truncated: ",), coverage=(0.0, 0.02)),
+    )
+    yield Odd(
+        "a million samples claimed",
+        ".mp4",
+        written(million_samples),
+        Seen(warnings=("the header claims 1000000 samples",)),
+    )
+    yield Odd(
+        "a million samples of 100 bytes claimed",
+        ".mp4",
+        written(lambda data: million_samples(data, each_bytes=100)),
+        Reason.TRUNCATED,
+    )
+    yield Odd(
+        "four thousand million samples claimed",
+        ".mp4",
+        written(lambda data: patched(data, place(data, *STBL, b"stsz")[0] + 8, ">I", 2**32 - 1)),
+        Reason.TOO_LARGE,
+    )
+    yield Odd("sparse 100 GB", ".mp4", lambda path: sparse(path, 100 * 10**9), Reason.TOO_LARGE)
+    yield Odd("sparse 15 GB", ".mp4", lambda path: sparse(path, 15 * 10**9), Reason.TRUNCATED)
+    yield Odd("sparse 15 GB after a Matroska head", ".mkv", sparse_matroska, Seen(warnings=("damaged: ",)))
+    yield Odd("100 GB of pictures claimed", ".mp4", written(mdat_of_100_gb), Reason.TRUNCATED)
+    yield Odd("endless fragmented index", ".mp4", endless_fragmented(4_000_000_000, 1), Reason.CORRUPT)
+    yield Odd("endless fragmented index in small parts", ".mp4", endless_fragmented(1_000_000, 500), Reason.TOO_LARGE)
+    yield Odd("endless empty fragments", ".mp4", endless_fragmented(0, 200_000), Seen())
