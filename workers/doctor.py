@@ -116,7 +116,7 @@ def _database(url: str) -> Finding:
 def _bucket(settings: Settings) -> Finding:
     name = settings.storage.originals_bucket
     try:
-        next(iter(ObjectStore(open_clients(settings).s3).list(name)), None)
+        ObjectStore(open_clients(settings).s3).check_bucket(name)
     except VideosieveError as error:
         return Finding(Finding.MISSING, f"bucket {name}", error.detail)
     return Finding(Finding.OK, f"bucket {name}", "reachable")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as boto
 
-from pipeline.errors import PermanentError, Reason, SupersededError, TransientError, UserError
+from pipeline.errors import FatalError, PermanentError, Reason, SupersededError, TransientError, UserError
 from pipeline.media import ObjectRef
 from pipeline.stores.aws import code_of, status_of, translated
 from pipeline.video.source import ByteRange, coalesce
@@ -126,6 +126,18 @@ class ObjectStore:
             return self._presigner.generate_presigned_url(
                 "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=expires_s
             )
+
+    def check_bucket(self, name: str) -> None:
+        """Raises FatalError(BAD_SETTING) where there is no such bucket. Needs the permission to list it."""
+        with translated(Reason.STORE_UNAVAILABLE, f"bucket {name}"):
+            try:
+                self._client.head_bucket(Bucket=name)
+            except boto.ClientError as error:
+                if status_of(error) != 404:
+                    raise
+                raise FatalError(
+                    Reason.BAD_SETTING, f"there is no bucket {name!r}; create it, or correct its name"
+                ) from error
 
     def ensure_bucket(self, name: str, *, region: str = "us-east-1") -> None:
         where: Any = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}

@@ -14,7 +14,6 @@ import httpx
 from starlette.types import ASGIApp
 
 from pipeline.errors import FatalError, PermanentError, Reason, TransientError
-from pipeline.media import ObjectRef
 from pipeline.runs import Lane, ReviewAnswer, ReviewDetail, ReviewItem, RunView, Tenant, UploadStatus, VerdictView
 from pipeline.verdict import Answer, RunState
 from workers.api.listening import build_server, listen
@@ -152,9 +151,8 @@ class FakeObjects:
         except KeyError:
             raise PermanentError(Reason.NOT_FOUND, f"s3://{bucket}/{key} does not exist") from None
 
-    def resolve(self, ref: ObjectRef) -> ObjectRef:
-        content = self.get(ref.bucket, ref.key)
-        return replace(ref, etag="1", size_bytes=len(content))
+    def check_bucket(self, name: str) -> None:
+        self._reach(name)
 
     def presigned_post(
         self, bucket: str, key: str, *, max_bytes: int, expires_s: int, content_type: str | None = None

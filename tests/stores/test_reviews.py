@@ -15,7 +15,7 @@ from pipeline.errors import Reason, UserError
 from pipeline.media import ObjectRef
 from pipeline.runs import Commit, Tenant
 from pipeline.stores.ledger import Ledger
-from pipeline.stores.schema import audit, metadata, policies
+from pipeline.stores.schema import audit, metadata
 from pipeline.verdict import Answer, RunState
 from tests.stores.test_claims import REF, claimed, outcome, verdict, view
 
@@ -190,11 +190,13 @@ def test_an_uploads_status_follows_its_run(ledger: Ledger) -> None:
     assert (status.state, status.reason, status.detail) == ("rejected", "not_a_video", "text")
 
 
-def test_a_policys_document_is_remembered_once(ledger: Ledger) -> None:
-    ledger.remember_policy("moderation", "h1", {"questions": ["face"]})
-    ledger.remember_policy("moderation", "h1", {"questions": ["other"]})
-    with ledger.database.begin() as connection:
-        assert connection.execute(sa.select(policies.c.document)).scalar_one() == {"questions": ["face"]}
+def test_a_policys_newest_document_is_remembered_by_its_decision_hash(ledger: Ledger) -> None:
+    ledger.remember_policy("moderation", "h1", {"prices": "old"})
+    ledger.remember_policy("moderation", "h1", {"prices": "new"})
+    ledger.remember_policy("moderation", "h2", {"prices": "other"})
+    assert ledger.policy("h1") == {"prices": "new"}
+    assert ledger.policy("h2") == {"prices": "other"}
+    assert ledger.policy("h3") is None
 
 
 def test_an_audit_line_is_kept(ledger: Ledger) -> None:

@@ -10,10 +10,9 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from pipeline.errors import PermanentError, Reason, VideosieveError
-from pipeline.media import ObjectRef
+from pipeline.errors import VideosieveError
 from workers.api.faults import RETRY_AFTER_S, fault_body
-from workers.api.ports import ApiContext, Context, ObjectsPort
+from workers.api.ports import ApiContext, Context
 from workers.api.schemas import FaultBody
 from workers.logs import get_logger
 
@@ -50,18 +49,9 @@ def _checks(context: Context) -> dict[str, Callable[[], object]]:
     storage, objects = context.settings.storage, context.objects
     return {
         "database": context.ledger.check,
-        "originals_bucket": lambda: _reach(objects, storage.originals_bucket),
-        "artifacts_bucket": lambda: _reach(objects, storage.artifacts_bucket),
+        "originals_bucket": lambda: objects.check_bucket(storage.originals_bucket),
+        "artifacts_bucket": lambda: objects.check_bucket(storage.artifacts_bucket),
     }
-
-
-def _reach(objects: ObjectsPort, bucket: str) -> None:
-    """That an object of this name is not there is all that the store has to say; s3:ListBucket suffices."""
-    try:
-        objects.resolve(ObjectRef(bucket, "readyz"))
-    except PermanentError as error:
-        if error.reason is not Reason.NOT_FOUND:
-            raise
 
 
 def _outcome(name: str, check: Callable[[], object]) -> str:

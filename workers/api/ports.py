@@ -10,7 +10,6 @@ from uuid import UUID
 
 from fastapi import Depends, Request
 
-from pipeline.media import ObjectRef
 from pipeline.runs import ReviewDetail, ReviewItem, RunView, Tenant, UploadStatus
 from pipeline.verdict import Answer
 from workers.metrics import Metrics
@@ -56,7 +55,7 @@ class ObjectsPort(Protocol):
 
     def get(self, bucket: str, key: str) -> bytes: ...
 
-    def resolve(self, ref: ObjectRef) -> ObjectRef: ...
+    def check_bucket(self, name: str) -> None: ...
 
     def presigned_post(
         self, bucket: str, key: str, *, max_bytes: int, expires_s: int, content_type: str | None = None
