@@ -14,7 +14,8 @@ from pipeline.media import ObjectRef
 from pipeline.runs import Lane
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
-from workers.bootstrap import Services, policy_document
+from workers.analysis import policy_document
+from workers.bootstrap import Services
 from workers.enqueue import enqueue_new
 
 BATCH = 100

@@ -13,20 +13,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipeline import policies
-from pipeline.cascade.policy import Policy
-from pipeline.errors import Reason, UserError
-from pipeline.models.registry import Registry
-from pipeline.models.runner import ModelStore
 from pipeline.stores import migrate
 from pipeline.stores.aws import Clients, Wiring, connect
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
-from pipeline.video.limits import Limits
-from pipeline.video.sandbox import DecoderPool
 from workers.local import EmbeddedPostgres
-from workers.settings import DecoderSettings, Settings
+from workers.settings import Settings
 
 SERVICES_FILE = "services.json"
 
@@ -159,54 +152,3 @@ def open_queues(settings: Settings, clients: Clients) -> Queues:
         backfill=Queue(clients.sqs, names.backfill),
         dead_letter=Queue(clients.sqs, names.dead_letter),
     )
-
-
-def open_registry(settings: Settings) -> Registry:
-    return Registry(models_dir(settings), extra_catalog=settings.models.extra_catalog)
-
-
-def open_models(settings: Settings) -> ModelStore:
-    return ModelStore(open_registry(settings), device=settings.models.device, threads=settings.models.threads)
-
-
-def models_dir(settings: Settings) -> Path:
-    """Where weights lie: as set, else the user's cache folder (XDG)."""
-    if settings.models.dir is not None:
-        return settings.models.dir
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "videosieve" / "models"
-
-
-def open_decoders(settings: DecoderSettings, *, processes: int | None = None) -> DecoderPool:
-    limits = Limits(
-        max_file_bytes=settings.max_file_bytes,
-        max_duration_s=settings.max_duration_s,
-        max_pixels=settings.max_pixels,
-        wall_s=settings.wall_s,
-        cpu_s=settings.cpu_s,
-        memory_bytes=settings.memory_bytes,
-    )
-    return DecoderPool(processes or settings.processes, limits)
-
-
-def active_policy(settings: Settings) -> Policy:
-    return policies.load(settings.policy)
-
-
-def policy_document(policy: Policy) -> dict[str, object]:
-    """A policy as it is kept in the ledger, so that a verdict can be traced to what was asked."""
-    document: dict[str, object] = policy.model_dump(mode="json", exclude_none=True)
-    return document
-
-
-def check_models(policy: Policy, models: ModelStore) -> None:
-    """Load every model of `policy` now, so that a missing or altered file is a line at start, not a night's backlog."""
-    for stage in policy.decision.stages:
-        scorer = models.scorer(stage.model, stage.input_px)
-        pinned = policy.decision.models[stage.model]
-        if scorer.weights_sha256 != pinned:
-            raise UserError(
-                Reason.BAD_POLICY,
-                f"policy '{policy.name}' pins {stage.model} to SHA-256 {pinned}, but the catalogue has "
-                f"{scorer.weights_sha256}: pin that one, or install the pinned weights",
-            )

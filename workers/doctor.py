@@ -14,7 +14,8 @@ from pipeline.models.onnx import runtime_description
 from pipeline.models.registry import WeightsStatus
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
-from workers.bootstrap import LocalServices, active_policy, open_clients, open_registry
+from workers.analysis import active_policy, open_registry
+from workers.bootstrap import LocalServices, open_clients
 from workers.settings import Settings
 
 FREE_BYTES = 2 * 1024**3

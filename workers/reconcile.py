@@ -10,8 +10,9 @@ from uuid import UUID
 
 from pipeline.cascade.policy import Policy
 from pipeline.runs import Lane, Registered
+from workers.analysis import policy_document
 from workers.backfill import BATCH
-from workers.bootstrap import Services, policy_document
+from workers.bootstrap import Services
 from workers.enqueue import enqueue_new, send
 
 

@@ -22,7 +22,8 @@ from pipeline.errors import FatalError, Reason
 from pipeline.models.registry import Registry, WeightsStatus
 from pipeline.stores import migrate
 from pipeline.stores.aws import connect, wire
-from workers.bootstrap import LocalServices, active_policy, open_registry, wiring
+from workers.analysis import active_policy, open_registry
+from workers.bootstrap import LocalServices, wiring
 from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres
 from workers.settings import Settings
 from workers.stopping import stop_on_signals, wait_for_stop

@@ -11,14 +11,8 @@ from contextlib import ExitStack, contextmanager
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
 
 from pipeline.errors import Reason, UserError
-from workers.bootstrap import (
-    active_policy,
-    check_models,
-    open_decoders,
-    open_models,
-    open_services,
-    policy_document,
-)
+from workers.analysis import active_policy, check_models, open_decoders, open_models, policy_document
+from workers.bootstrap import open_services
 from workers.consumer import Consumer
 from workers.flight import Flights
 from workers.logs import get_logger

@@ -30,7 +30,8 @@ from pipeline.video.sandbox import DecoderPool
 from pipeline.video.synthesis import write_clip
 from tests.models import tiny
 from tests.waiting import wait_for
-from workers.bootstrap import Services, policy_document
+from workers.analysis import policy_document
+from workers.bootstrap import Services
 from workers.consumer import Consumer
 from workers.flight import Flights
 from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws

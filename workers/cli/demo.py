@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pipeline.errors import FatalError, Reason
-from workers.bootstrap import active_policy, open_ledger
+from workers.analysis import active_policy
+from workers.bootstrap import open_ledger
 from workers.cli.console import stdout
 from workers.cli.files import analysis_table, write_report
 from workers.demo import CLIPS_WHEEL, Client, Upload, demo_key, follow, free_port, prepare_clips, write_results

@@ -21,7 +21,7 @@ from pipeline.document import Document, analysis_document, keyframes_document
 from pipeline.media import BgrImage, KeyframeSettings
 from pipeline.report.page import render_report
 from pipeline.video.source import Source
-from workers.bootstrap import open_decoders, open_models, open_registry
+from workers.analysis import open_decoders, open_models, open_registry
 from workers.cli.console import brief_money, stdout
 from workers.folder import Output, Work, find_files, run_files
 from workers.settings import load_settings

@@ -14,9 +14,10 @@ from pipeline import policies
 from pipeline.errors import Reason, UserError
 from pipeline.media import ObjectRef
 from pipeline.stores.objects import ObjectStore
+from workers.analysis import active_policy
 from workers.backfill import BackfillCounts, parse_s3_url, read_manifest, wait_until_settled
 from workers.backfill import backfill as run_backfill
-from workers.bootstrap import active_policy, open_services
+from workers.bootstrap import open_services
 from workers.logs import configure_logs
 from workers.reconcile import ReconcileCounts
 from workers.reconcile import reconcile as run_reconcile

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from pipeline.models.registry import Registry, WeightsStatus
-from workers.bootstrap import active_policy, open_registry
+from workers.analysis import active_policy, open_registry
 from workers.cli.console import stdout
 from workers.settings import load_settings
 
