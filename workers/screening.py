@@ -59,10 +59,10 @@ class Screener:
             try:
                 return self._screen(event, flight)
             except VideosieveError as error:
-                return self._without_run(event, error)
+                return self._without_run(event, flight, error)
             except Exception:  # noqa: BLE001 - the message handler: a fault of ours must not take the worker down
                 get_logger().exception("screening_failed")
-                return self._without_run(event, None)
+                return self._without_run(event, flight, None)
 
     def _screen(self, event: VideoEvent, flight: Flight) -> Disposition:
         ref = self._resolved(event.ref)
@@ -89,9 +89,9 @@ class Screener:
                     structlog.contextvars.bound_contextvars(run_id=str(claim.run_id), trace_id=claim.trace_id),
                     flight.holding(claim),
                 ):
-                    return self._run(event, ref, policy, claim)
+                    return self._run(event, flight, ref, policy, claim)
 
-    def _run(self, event: VideoEvent, ref: ObjectRef, policy: Policy, claim: Claimed) -> Disposition:
+    def _run(self, event: VideoEvent, flight: Flight, ref: ObjectRef, policy: Policy, claim: Claimed) -> Disposition:
         try:
             with self._timed("analyze"):
                 source = self.services.objects.source(ref)
@@ -103,10 +103,10 @@ class Screener:
             self._count(policy, analysis)
             return Disposition(Action.ACKNOWLEDGE)
         except VideosieveError as error:
-            return self._dispose(event, claim, error)
+            return self._dispose(event, flight, claim, error)
         except Exception:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
             get_logger().exception("screening_failed")
-            return self._dispose(event, claim, None)
+            return self._dispose(event, flight, claim, None)
 
     def _resolved(self, ref: ObjectRef) -> ObjectRef:
         """`ref` with its version and size; asks S3 only where the message did not carry them."""
@@ -160,7 +160,7 @@ class Screener:
             cpu_s=round(commit.cpu_s, 3),
         )
 
-    def _dispose(self, event: VideoEvent, claim: Claimed, error: VideosieveError | None) -> Disposition:
+    def _dispose(self, event: VideoEvent, flight: Flight, claim: Claimed, error: VideosieveError | None) -> Disposition:
         """Record in the ledger what `error` means for the run."""
         decided = disposition(error, attempts=claim.attempts, faults=claim.faults)
         reason, detail = _words(error)
@@ -180,7 +180,7 @@ class Screener:
                     )
                 case state:
                     if decided.action is Action.DEAD_LETTER:
-                        self._dead_letter(event, reason, detail)
+                        self._dead_letter(event, flight, reason, detail, run_id=str(claim.run_id))
                     self._commit(claim, Commit(state=state, reason=reason, detail=detail))
         except TransientError as later:  # the lease runs out by itself, and the message comes back
             get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
@@ -189,7 +189,7 @@ class Screener:
             raise error
         return _acknowledged(decided)
 
-    def _without_run(self, event: VideoEvent, error: VideosieveError | None) -> Disposition:
+    def _without_run(self, event: VideoEvent, flight: Flight, error: VideosieveError | None) -> Disposition:
         """What becomes of an event that no run could be claimed for."""
         if isinstance(error, FatalError):
             raise error
@@ -198,7 +198,7 @@ class Screener:
         self._note(decided, reason, detail)
         if decided.action is Action.DEAD_LETTER:
             try:
-                self._dead_letter(event, reason, detail)
+                self._dead_letter(event, flight, reason, detail)
             except VideosieveError as later:
                 get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
                 return Disposition(Action.RETRY, delay_s=self.lease_s)
@@ -206,10 +206,12 @@ class Screener:
             self.metrics.runs.labels(state=(decided.state or RunState.REJECTED).value, reason=reason.value).inc()
         return _acknowledged(decided)
 
-    def _dead_letter(self, event: VideoEvent, reason: Reason, detail: str) -> None:
+    def _dead_letter(self, event: VideoEvent, flight: Flight, reason: Reason, detail: str, *, run_id: str = "") -> None:
+        """Set one video of a message aside, with all that `videosieve dlq` needs to send it again."""
         body = VideoMessage.of(event.ref, decision_hash=event.decision_hash, trace_id=event.trace_id)
         self.services.queues.dead_letter.send(
-            body.model_dump_json(exclude_none=True), {"reason": reason.value, "detail": detail[:256]}
+            body.model_dump_json(exclude_none=True),
+            {"reason": reason.value, "detail": detail[:256], "source": flight.queue.name, "run_id": run_id},
         )
 
     def _note(self, decided: Disposition, reason: Reason, detail: str) -> None:

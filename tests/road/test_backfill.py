@@ -13,7 +13,7 @@ from pipeline.media import ObjectRef
 from pipeline.runs import Claimed, Lane
 from pipeline.verdict import RunState
 from tests.road.conftest import BLUE, RED, Fleet, colour_clip
-from tests.road.test_road import _drain
+from tests.road.test_road import drain
 from workers.backfill import BackfillCounts, backfill, parse_s3_url, read_manifest
 from workers.reconcile import ReconcileCounts, reconcile
 
@@ -23,7 +23,7 @@ def _put(fleet: Fleet, tmp_path: Path, count: int, prefix: str = "old") -> list[
     clips = [colour_clip(tmp_path / "red.mp4", RED, frames=4), colour_clip(tmp_path / "blue.mp4", BLUE, frames=4)]
     for number in range(count):
         fleet.upload(clips[number % 2], f"{prefix}/{number:03d}.mp4")
-    _drain(fleet, count)
+    drain(fleet, count)
     return list(fleet.services.objects.list(fleet.stack.originals, f"{prefix}/"))
 
 

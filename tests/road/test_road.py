@@ -98,7 +98,7 @@ def test_every_kind_of_event_leads_to_a_decision(fleet: Fleet, tmp_path: Path) -
     keys = [f"folder/{name} clip.mp4" for name in ("sns", "eventbridge", "one", "two")]
     for key in keys:
         fleet.upload(colour_clip(tmp_path / "clip.mp4", BLUE), key)
-    _drain(fleet, len(keys))
+    drain(fleet, len(keys))
     bucket = fleet.stack.originals
     sns, bridge, one, two = (fleet.services.objects.resolve(ref) for ref in fleet.services.objects.list(bucket))
     assert [sns.key, bridge.key] != keys[:2]  # listed by key: eventbridge, one, sns, two
@@ -122,7 +122,7 @@ def test_every_kind_of_event_leads_to_a_decision(fleet: Fleet, tmp_path: Path) -
 
 
 def test_test_events_are_counted_and_anything_else_is_set_aside_with_a_reason(fleet: Fleet) -> None:
-    _drain(fleet, 0)
+    drain(fleet, 0)
     queue = fleet.services.queues.uploads
     queue.send(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}))
     strange = ["hello", "[]", "{}", json.dumps({"Records": []}), json.dumps({"Records": [{"s3": None}]})]
@@ -157,7 +157,7 @@ def test_an_overwritten_object_ends_as_superseded_and_the_new_version_is_decided
     assert sorted(run.state.value for run in runs) == ["decided", "superseded"]
 
 
-def _drain(fleet: Fleet, count: int) -> None:
+def drain(fleet: Fleet, count: int) -> None:
     """Throw away the events that S3 sent for `count` objects, and its test event."""
     seen = 0
     queue = fleet.services.queues.uploads

@@ -21,6 +21,7 @@ _COMMANDS = {
     "config": "workers.cli.setup",
     "db": "workers.cli.setup",
     "demo": "workers.cli.demo",
+    "dlq": "workers.cli.dlq",
     "doctor": "workers.cli.setup",
     "down": "workers.cli.fleet",
     "keyframes": "workers.cli.files",
