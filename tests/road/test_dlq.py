@@ -36,13 +36,7 @@ def failed(fleet: Fleet, tmp_path: Path) -> Claimed:
     )
     assert isinstance(claim, Claimed)
     queues = fleet.services.queues
-    body = {
-        "type": "videosieve.video",
-        "bucket": ref.bucket,
-        "key": ref.key,
-        "etag": ref.etag,
-        "size_bytes": ref.size_bytes,
-    }
+    body = VideoMessage.of(ref, decision_hash=None, trace_id="trace").model_dump_json(exclude_none=True)
     why = {"reason": "internal_error", "detail": "a fault of ours", "source": queues.uploads.name}
     queues.dead_letter.send(body, why | {"run_id": str(claim.run_id)})
     fleet.services.ledger.commit(claim.run_id, claim.fence, Commit(RunState.FAILED, reason=Reason.INTERNAL_ERROR))
