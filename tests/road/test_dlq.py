@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import Reason
+from pipeline.events import VideoMessage
 from pipeline.runs import Claimed, Commit, Lane
 from pipeline.verdict import RunState
 from tests.road.conftest import BLUE, Fleet, colour_clip
