@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from pipeline import policies
+from pipeline.cascade.cascade import load_scorer
 from pipeline.cascade.policy import Policy
-from pipeline.errors import Reason, UserError
 from pipeline.models.registry import Registry
 from pipeline.models.runner import ModelStore
 from pipeline.video.limits import Limits
@@ -53,14 +53,7 @@ def policy_document(policy: Policy) -> dict[str, object]:
     return document
 
 
-def check_models(policy: Policy, models: ModelStore) -> None:
+def load_all_models(policy: Policy, models: ModelStore) -> None:
     """Load every model of `policy` now, so that a missing or altered file is a line at start, not a night's backlog."""
     for stage in policy.decision.stages:
-        scorer = models.scorer(stage.model, stage.input_px)
-        pinned = policy.decision.models[stage.model]
-        if scorer.weights_sha256 != pinned:
-            raise UserError(
-                Reason.BAD_POLICY,
-                f"policy '{policy.name}' pins {stage.model} to SHA-256 {pinned}, but the catalogue has "
-                f"{scorer.weights_sha256}: pin that one, or install the pinned weights",
-            )
+        load_scorer(models, stage, policy)

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
 
 from pipeline.errors import Reason, UserError
-from workers.analysis import active_policy, check_models, open_decoders, open_models, policy_document
+from workers.analysis import active_policy, load_all_models, open_decoders, open_models, policy_document
 from workers.bootstrap import open_services
 from workers.consumer import Consumer
 from workers.flight import Flights
@@ -35,7 +35,7 @@ def run_worker(settings: Settings) -> None:
     metrics.latency_goal.set(policy.commercial.latency_goal_s)
     with ExitStack() as stack:
         models = open_models(settings)
-        check_models(policy, models)
+        load_all_models(policy, models)
         services = stack.enter_context(open_services(settings))
         services.ledger.remember_policy(policy.name, policy.decision_hash, policy_document(policy))
         decoders = stack.enter_context(open_decoders(settings.decoder))

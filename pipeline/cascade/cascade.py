@@ -52,7 +52,7 @@ def run_cascade(policy: Policy, images: Sequence[BgrImage], models: Models, *, c
     for stage in policy.decision.stages:
         asked = [questions[name] for name in stage.answers if questions[name].wants_models]
         if asked:
-            scorer = _checked(models.scorer(stage.model, stage.input_px), stage, policy)
+            scorer = load_scorer(models, stage, policy)
             records.append(_run_stage(policy, stage, scorer, asked, images))
     return CascadeOutcome(
         verdicts=tuple(_verdict(policy, question, coverage) for question in questions.values()),
@@ -151,8 +151,13 @@ def _verdict(policy: Policy, question: _OpenQuestion, coverage: float) -> Verdic
     )
 
 
-def _checked(scorer: Scorer, stage: StagePart, policy: Policy) -> Scorer:
-    """Refuses a model that is not the one the policy was written for: a label it lacks would read as 'never seen'."""
+def load_scorer(models: Models, stage: StagePart, policy: Policy) -> Scorer:
+    """The stage's model, which must be the one that the policy was written for.
+
+    Raises FatalError(BAD_POLICY) for other weights, and for a label that the model lacks: it would read as "never
+    seen". And what `models` raises.
+    """
+    scorer = models.scorer(stage.model, stage.input_px)
     pinned = policy.decision.models[stage.model]
     if scorer.weights_sha256 != pinned:
         raise FatalError(
