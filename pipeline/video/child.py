@@ -1,46 +1,44 @@
 """The decoder child: waits for videos on a socket, asks the parent for their bytes, answers with findings.
 
-Started by `sandbox` as `python -m pipeline.video.child SOCKET_FD IMAGE_FD`. It opens no file and no connection of
-its own, holds no secret, and ends when the parent does: the socket then reads as closed.
+Forked by `nursery`. It opens no file and no connection of its own, holds no secret, and ends when the parent does: the
+socket then reads as closed.
 """
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import resource
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import av
-import cv2
 import numpy as np
 
 from pipeline.errors import PermanentError
 from pipeline.media import BgrImage, KeyframeSettings
 from pipeline.video import report, wire
+from pipeline.video.confine import confine
 from pipeline.video.extract import Extractor
 from pipeline.video.limits import Limits
 from pipeline.video.source import ByteRange
 
 _FOREVER = wire.Deadline(None)
-_PR_SET_NO_NEW_PRIVS = 38
 
 
 class PipeSource:
     """A `Source` whose bytes come from the parent."""
 
-    def __init__(self, connection: socket.socket, size_bytes: int) -> None:
+    def __init__(self, connection: socket.socket, size_bytes: int, suffix: str) -> None:
         self._connection = connection
         self._size_bytes = size_bytes
+        self._suffix = suffix
 
     @property
     def name(self) -> str:
-        return "the video"
+        """Only its suffix is true: what people call a video is none of a decoder's business."""
+        return f"video.{self._suffix}"
 
     @property
     def size_bytes(self) -> int:
@@ -67,7 +65,7 @@ def serve(connection: socket.socket, images: mmap.mmap) -> None:
             return
         limits = Limits(**request["limits"])
         _limit_cpu(limits.cpu_s)
-        source = PipeSource(connection, request["size_bytes"])
+        source = PipeSource(connection, request["size_bytes"], request["suffix"])
         try:
             wire.send(connection, _handled(connection, images, source, request, limits), _FOREVER)
         except wire.WireError:
@@ -122,25 +120,10 @@ def _limit_cpu(cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent_s + cpu_s) + 1, hard))
 
 
-def _confine(memory_bytes: int, open_files: int) -> None:
-    """No core dumps, no files written, few opened, bounded memory, no new privileges."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-
-
-def main(arguments: Sequence[str]) -> None:
-    socket_fd, image_fd, image_bytes, memory_bytes, open_files = map(int, arguments)
-    _confine(memory_bytes, open_files)
-    cv2.setNumThreads(1)
-    av.logging.set_level(None)
-    with socket.socket(fileno=socket_fd) as connection, mmap.mmap(image_fd, image_bytes) as images:
+def confined(socket_fd: int, image_fd: int, request: dict[str, Any]) -> None:
+    """Gives up all rights, says which, and serves."""
+    with socket.socket(fileno=socket_fd) as connection, mmap.mmap(image_fd, request["image_bytes"]) as images:
         os.close(image_fd)
+        layers = confine(memory_bytes=request["memory_bytes"], open_files=request["open_files"])
+        wire.send(connection, {"kind": "hello", "layers": layers}, _FOREVER)
         serve(connection, images)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -80,6 +80,8 @@ class SampleDecoder:
                 self._take(self._context.decode(packet), wanted_pts, found)
             self._take(self._context.decode(None), wanted_pts, found)
             self._context.flush_buffers()
+        except av.error.MemoryError:
+            raise  # the process is at its limit: that says nothing about the file
         except av.FFmpegError:
             self._context = self._opened()
         return found
@@ -113,7 +115,7 @@ def _luma(frame: av.VideoFrame) -> NDArray[np.uint8] | NDArray[np.uint16]:
     """The luma plane, shape (height, width), uint8, or uint16 for deeper little-endian formats."""
     name, bits = frame.format.name, frame.format.components[0].bits
     if not name.startswith(_DIRECT_LUMA) or name.endswith("be") or name.startswith(("yuyv", "p010")):
-        frame = frame.reformat(format="gray")
+        frame = frame.reformat(format="gray", threads=1)
         bits = 8
     plane = frame.planes[0]
     flat = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, abs(plane.line_size))
@@ -133,7 +135,7 @@ def upright_image(frame: av.VideoFrame, facts: StreamFacts, max_image_pixels: in
         scale = (max_image_pixels / (width_px * height_px)) ** 0.5
         width_px, height_px = max(1, int(width_px * scale)), max(1, int(height_px * scale))
     try:
-        converted = frame.reformat(width=width_px, height=height_px, format="bgr24", interpolation="AREA")
+        converted = frame.reformat(width=width_px, height=height_px, format="bgr24", interpolation="AREA", threads=1)
     except av.FFmpegError as error:
         raise PermanentError(Reason.CORRUPT, f"a frame could not be converted: {error}") from error
     image = cast("BgrImage", converted.to_ndarray())

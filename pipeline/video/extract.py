@@ -26,6 +26,7 @@ from pipeline.video.source import Source
 _MAX_ROUNDS = 24
 _FRAME_SHARE = 0.048
 _MIN_FRAMES_FOR_IMAGES = 12
+_BYTES_PER_PIXEL = 16  # of four frames or so
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,8 @@ class Extractor:
         return pictures, [run.key] if key_frame is not None and not is_intra(key_frame) else []
 
     def _nothing_to_see(self) -> PermanentError:
+        """Why; MemoryError where a few frames would not even fit: decoders without memory call the data bad."""
+        bytearray(_BYTES_PER_PIXEL * self._index.facts.width_px * self._index.facts.height_px)
         for sample in self._reader.read(self._signals.anchors[:1].tolist()).values():
             width_px, height_px = coded_size_px(self._index.facts, sample.payload)
             if width_px * height_px > self._limits.max_pixels:

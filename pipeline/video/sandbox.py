@@ -7,6 +7,7 @@ bounded and checked value by value. Pixels come back in memory that the parent m
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy as np
 from pipeline.errors import Reason, TransientError
 from pipeline.media import BgrImage, Extraction, ExtractionCost, Keyframe, KeyframeSettings
 from pipeline.video import wire
+from pipeline.video.declared import suffix_of
 from pipeline.video.limits import Limits
 from pipeline.video.report import Report, ReportError, integer, number, read_keyframe, read_rejection, read_report, text
 from pipeline.video.report import sequence as checked_list
@@ -34,6 +36,9 @@ from pipeline.video.source import ByteRange, Source
 _STDERR_TAIL_BYTES = 2000
 _INHERITED_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _MAX_REQUESTS = 200_000
+_MAX_ANSWER_BYTES = 4096
+_NURSERY_S = _HELLO_S = 30.0
+NURSERY = "pipeline.video.nursery"
 
 
 def child_environment() -> dict[str, str]:
@@ -49,14 +54,19 @@ def child_environment() -> dict[str, str]:
 
 
 class DecoderPool:
-    """Up to `size` children, started when first needed and kept over many videos. Thread-safe."""
+    """Up to `size` children, started when first needed and kept over many videos. Thread-safe.
 
-    def __init__(self, size: int, limits: Limits | None = None) -> None:
+    `nursery` is the module that children are forked by; tests give one whose children misbehave.
+    """
+
+    def __init__(self, size: int, limits: Limits | None = None, *, nursery: str = NURSERY) -> None:
         self._limits = limits or Limits()
         self._free = threading.Semaphore(size)
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
+        self._children = 0
         self._is_closed = False
+        self._nursery = Nursery(nursery)
 
     def extract(self, source: Source, settings: KeyframeSettings) -> Extraction:
         """The keyframes of `source`; waits for a free child.
@@ -71,18 +81,28 @@ class DecoderPool:
             finally:
                 self._give_back(child)
 
+    def layers(self) -> tuple[str, ...]:
+        """How a child of this pool is confined, as it says itself: which of `confine.LAYERS` are in force."""
+        with self._free:
+            child = self._take()
+            child.is_trusted = True
+            self._give_back(child)
+            return child.layers
+
     def _take(self) -> _Child:
         with self._lock:
             if self._is_closed:
                 raise TransientError(Reason.INTERNAL_ERROR, "the decoder pool is closed")
-            while self._idle:
-                child = self._idle.pop()
-                if child.process.poll() is None:
-                    return child
-                child.close()  # it ended while idle (the kernel was short of memory, say): no video's fault
+            idle = self._idle.pop() if self._idle else None
+            self._children += idle is None
+        if idle is not None and idle.is_alive():
+            return idle
+        if idle is not None:
+            idle.close()  # it ended while idle (the kernel was short of memory, say): no video's fault
         try:
-            return _Child(self._limits)
-        except OSError as error:
+            return _Child(self._nursery, self._limits)
+        except (OSError, wire.WireError, ReportError) as error:
+            self._one_less()
             raise TransientError(Reason.INTERNAL_ERROR, f"no decoder process could be started: {error}") from error
 
     def _give_back(self, child: _Child) -> None:
@@ -91,14 +111,26 @@ class DecoderPool:
                 self._idle.append(child)
                 return
         child.close()
+        self._one_less()
+
+    def _one_less(self) -> None:
+        with self._lock:
+            self._children -= 1
+            is_over = self._is_closed and not self._children
+        if is_over:
+            self._nursery.close()
 
     def close(self) -> None:
         """Ends the idle children; busy ones end with their video."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+            self._children -= len(idle)
+            is_over = not self._children
         for child in idle:
             child.close()
+        if is_over:
+            self._nursery.close()
 
     def __enter__(self) -> Self:
         return self
@@ -107,13 +139,92 @@ class DecoderPool:
         self.close()
 
 
+class Nursery:
+    """The process that children are forked from, as the parent sees it; started when first needed. Thread-safe.
+
+    See `pipeline.video.nursery` for what is said. One that died is replaced, with the next child.
+    """
+
+    def __init__(self, module: str = NURSERY) -> None:
+        self._module = module
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def spawn(self, numbers: Mapping[str, int], descriptors: Sequence[int]) -> int:
+        """Forks a child; its process id. Raises OSError."""
+        with self._lock:
+            for attempt in (1, 2):
+                control = self._control or self._start()
+                try:
+                    answer = self._ask(control, {"op": "spawn", **numbers}, descriptors)
+                    break
+                except OSError:
+                    self._stop()
+                    if attempt == 2:
+                        raise
+        if "pid" not in answer:
+            raise OSError(str(answer.get("error")))
+        return int(answer["pid"])
+
+    def end(self, pid: int) -> int:
+        """Kills and reaps a child; how it ended: its exit code, negative for a signal. 0 where that is not known."""
+        with self._lock:
+            if self._control is None:
+                return 0
+            try:
+                return int(self._ask(self._control, {"op": "end", "pid": pid}, ()).get("code", 0))
+            except OSError:
+                self._stop()
+                return 0
+
+    def close(self) -> None:
+        with self._lock:
+            self._stop()
+
+    def _ask(self, control: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+        socket.send_fds(control, [json.dumps(request).encode()], list(descriptors))
+        data = control.recv(_MAX_ANSWER_BYTES)
+        if not data:
+            raise OSError("the process that decoders are forked from has ended")
+        answer: dict[str, Any] = json.loads(data)
+        return answer
+
+    def _start(self) -> socket.socket:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", self._module, str(theirs.fileno())],
+                env=child_environment(),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                close_fds=True,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._control.settimeout(_NURSERY_S)
+        return self._control
+
+    def _stop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
 class _Child:
     """One child process with its socket, its image memory and the pipe that its stderr goes to."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, nursery: Nursery, limits: Limits) -> None:
+        self._nursery = nursery
         self.image_bytes = 3 * limits.max_image_pixels
         self.is_trusted = False
         self.videos = 0
+        self._code: int | None = None
         with ExitStack() as undo:
             self.connection, theirs = socket.socketpair()
             undo.callback(self.connection.close)
@@ -125,24 +236,36 @@ class _Child:
                 os.set_blocking(self._stderr_fd, False)
                 os.set_blocking(stderr_write_fd, False)  # a full pipe loses words, it stops no child
                 try:
-                    self.process = self._started(theirs.fileno(), stderr_write_fd, limits)
+                    numbers = {
+                        "image_bytes": self.image_bytes,
+                        "memory_bytes": limits.memory_bytes,
+                        "open_files": limits.max_open_files,
+                    }
+                    self.pid = nursery.spawn(numbers, (theirs.fileno(), self.image_fd, stderr_write_fd))
                 finally:
                     os.close(stderr_write_fd)
+            undo.callback(self.kill)
+            self.layers = self._hello()
             undo.pop_all()
 
-    def _started(self, socket_fd: int, stderr_fd: int, limits: Limits) -> subprocess.Popen[bytes]:
-        numbers = (socket_fd, self.image_fd, self.image_bytes, limits.memory_bytes, limits.max_open_files)
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "pipeline.video.child", *map(str, numbers)],
-            env=child_environment(),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr_fd,
-            close_fds=True,
-            pass_fds=(socket_fd, self.image_fd),
-            start_new_session=True,
-        )
+    def _hello(self) -> tuple[str, ...]:
+        """Its first message: how it is confined."""
+        try:
+            message, _ = wire.receive(self.connection, wire.Deadline(_HELLO_S), 0)
+        except (wire.WireError, TimeoutError) as error:
+            raise OSError(f"it did not begin: {error} {self.stderr_tail()}") from error
+        return tuple(text(layer, 32) for layer in checked_list(message.get("layers")))
+
+    def is_alive(self) -> bool:
+        """Whether the other end of the socket is open and silent, as an idle child's is."""
+        self.connection.setblocking(False)
+        try:
+            self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def stderr_tail(self) -> str:
         """The last words, printable; empties the pipe."""
@@ -155,9 +278,10 @@ class _Child:
         return text(" ".join(tail.decode("utf-8", "replace").split())[-200:])
 
     def kill(self) -> int:
-        """Ends the process at once; its return code, negative for a signal."""
-        self.process.kill()
-        return self.process.wait()
+        """Ends the process at once; how it ended, negative for a signal. What it died of before counts."""
+        if self._code is None:
+            self._code = self._nursery.end(self.pid)
+        return self._code
 
     def close(self) -> None:
         self.kill()
@@ -198,8 +322,11 @@ class _Conversation:
             raise TransientError(
                 Reason.DECODE_TIMEOUT, f"decoding took longer than {self._limits.wall_s:g} s"
             ) from error
-        except (wire.WireError, ReportError) as error:
-            raise self._crash(str(error)) from error
+        except wire.WireError as error:
+            raise self._crash(str(error), child.kill()) from error
+        except ReportError as error:
+            child.kill()
+            raise self._crash(str(error), 0) from error
         finally:
             child.stderr_tail()
         return extraction
@@ -209,6 +336,7 @@ class _Conversation:
             "size_bytes": self._source.size_bytes,
             "settings": asdict(self._settings),
             "limits": asdict(self._limits),
+            "suffix": suffix_of(self._source.name),
         }
         wire.send(self._child.connection, request, self._deadline)
         report: Report | None = None
@@ -291,13 +419,8 @@ class _Conversation:
             ),
         )
 
-    def _crash(self, cause: str) -> TransientError:
-        """What to raise when the child died or talked nonsense: it is ended and its last words are kept."""
-        try:
-            code = self._child.process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
-            code = 0
-            self._child.kill()
+    def _crash(self, cause: str, code: int) -> TransientError:
+        """What to raise when the child died, of `code`, or talked nonsense and was ended; with its last words."""
         if code == -signal.SIGXCPU:
             return TransientError(
                 Reason.DECODE_TIMEOUT, f"decoding took more than {self._limits.cpu_s:g} s of processor time"

@@ -39,8 +39,11 @@ class Meddling(LocalSource):
         return super().read_ranges(ranges)
 
 
-def children() -> set[int]:
-    """Processes that this one started, still running or not yet reaped."""
+NURSERY = "pipeline.video.nursery"
+
+
+def below(parent: int) -> set[int]:
+    """Processes that `parent` started, still running or not yet reaped, and that are a nursery or forked by one."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -48,9 +51,15 @@ def children() -> set[int]:
                 stat = (entry / "stat").read_text()
             except OSError:
                 continue
-            if int(stat.rsplit(")", 1)[1].split()[1]) == os.getpid() and "pipeline.video.child" in cmdline(entry):
+            state, parent_of = stat.rsplit(")", 1)[1].split()[:2]
+            if int(parent_of) == parent and state != "Z" and NURSERY in cmdline(entry):
                 found.add(int(entry.name))
     return found
+
+
+def children() -> set[int]:
+    """The decoder processes of this one's pools."""
+    return {child for nursery in below(os.getpid()) for child in below(nursery)}
 
 
 def signal_all(processes: set[int], number: signal.Signals) -> None:
@@ -120,7 +129,7 @@ def test_a_child_that_ended_while_idle_is_charged_to_no_video(clip: Path) -> Non
         assert_usable(pool, clip)
         (idle,) = children() - before
         os.kill(idle, signal.SIGKILL)
-        while "pipeline.video.child" in cmdline(Path(f"/proc/{idle}")):
+        while idle in children():
             time.sleep(0.01)
         assert_usable(pool, clip)
 
@@ -284,7 +293,7 @@ from pipeline.video.sandbox import DecoderPool
 from pipeline.video.source import LocalSource
 pool = DecoderPool(1)
 pool.extract(LocalSource({str(clip)!r}), KeyframeSettings())
-print(pool._idle[0].process.pid, flush=True)
+print(pool._idle[0].pid, flush=True)
 time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
@@ -293,9 +302,9 @@ time.sleep(60)
         assert child.exists()
         parent.kill()
     end_s = time.monotonic() + 10
-    while "pipeline.video.child" in cmdline(child) and time.monotonic() < end_s:
+    while NURSERY in cmdline(child) and time.monotonic() < end_s:
         time.sleep(0.05)
-    assert "pipeline.video.child" not in cmdline(child)
+    assert NURSERY not in cmdline(child)
 
 
 class Impostor:
