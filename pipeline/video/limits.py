@@ -35,4 +35,4 @@ class Limits:
     memory_bytes: int = 2 * GIB
     read_slack_bytes: int = 64 * MIB
     max_open_files: int = 64
-    videos_per_child: int = 200
+    videos_per_child: int = 20

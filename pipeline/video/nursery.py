@@ -21,6 +21,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.video import child, confine
@@ -36,7 +37,9 @@ Serve = Callable[[int, int, dict[str, Any]], None]
 
 
 def run(control: socket.socket, serve: Serve) -> None:
-    """Answers until the other side hangs up."""
+    """Answers until the other side hangs up. Raises RuntimeError where a library has started threads."""
+    if sys.platform == "linux" and len(list(Path("/proc/self/task").iterdir())) > 1:
+        raise RuntimeError("forking is not safe: this process has more than one thread")
     gc.freeze()  # what is loaded now is never collected, so its pages stay shared with the children
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, _DESCRIPTORS)

@@ -37,6 +37,7 @@ _STDERR_TAIL_BYTES = 2000
 _INHERITED_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _MAX_REQUESTS = 200_000
 _MAX_ANSWER_BYTES = 4096
+_DAMAGED = "damaged"
 _NURSERY_S = _HELLO_S = 30.0
 NURSERY = "pipeline.video.nursery"
 
@@ -302,7 +303,7 @@ def _shared_memory(size_bytes: int) -> int:
 
 
 class _Conversation:
-    """One video's exchange with a child. The child is trusted again only after a proper end."""
+    """One video's exchange with a child. The child is trusted again only after a proper end of a sound video."""
 
     def __init__(self, child: _Child, source: Source, settings: KeyframeSettings, limits: Limits) -> None:
         self._child, self._source, self._settings, self._limits = child, source, settings, limits
@@ -352,11 +353,11 @@ class _Conversation:
                     shown.append((read_keyframe(message, self._limits), self._image(message)))
                     wire.send(self._child.connection, {"kind": "next"}, self._deadline)
                 case "done" if report is not None and shown:
-                    self._child.is_trusted = True
+                    self._child.is_trusted = not any(w.startswith(_DAMAGED) for w in report.warnings)
                     return self._extraction(report, shown, message, start_s)
                 case "rejected":
                     rejection = read_rejection(message)
-                    self._child.is_trusted = True
+                    self._child.is_trusted = rejection.reason is not Reason.CORRUPT
                     raise rejection
                 case "crashed":
                     raise ReportError(text(message.get("detail")))

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import io
 import pkgutil
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import av
 import cv2
@@ -27,7 +25,7 @@ _CONTAINERS = ("mov", "matroska")  # one read by this project, one by FFmpeg
 
 
 def warm_up() -> None:
-    """Raises RuntimeError where a library has started threads: forking would then not be safe."""
+    """Loads, sets up and tries everything; what is wrong with the installation fails here."""
     cv2.setNumThreads(1)
     av.logging.set_level(None)
     for module in pkgutil.iter_modules(av.__path__, "av."):
@@ -36,8 +34,6 @@ def warm_up() -> None:
     for container_format in _CONTAINERS:
         extractor = Extractor(_Memory(_clip(container_format)), KeyframeSettings(per_minute=60), Limits())
         list(extractor.images(extractor.findings().choices))
-    if sys.platform == "linux" and len(list(Path("/proc/self/task").iterdir())) > 1:
-        raise RuntimeError("the process that decoders are forked from has more than one thread")
 
 
 class _Memory:

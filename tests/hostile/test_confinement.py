@@ -1,0 +1,132 @@
+"""What children may do, and what becomes of those that misbehave."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import PermanentError, Reason, TransientError
+from pipeline.media import KeyframeSettings
+from pipeline.video import confine
+from pipeline.video.limits import Limits
+from pipeline.video.sandbox import DecoderPool
+from pipeline.video.source import LocalSource
+from tests import clips
+from tests.hostile import neighbours
+from tests.hostile.saboteur import NURSERY, order
+
+SETTINGS = KeyframeSettings()
+LIMITS = Limits(wall_s=2.0, cpu_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[DecoderPool]:
+    with DecoderPool(1, LIMITS, nursery=NURSERY) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clips.write_cuts(tmp_path_factory.mktemp("clips") / "cuts.mp4")
+
+
+def ordered(pool: DecoderPool, tmp_path: Path, word: str) -> None:
+    path = tmp_path / "order.mp4"
+    path.write_bytes(order(word))
+    with LocalSource(path) as source:
+        pool.extract(source, SETTINGS)
+
+
+def assert_usable(pool: DecoderPool, clip: Path) -> None:
+    with LocalSource(clip) as source:
+        assert pool.extract(source, SETTINGS).keyframes
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in {"x86_64", "aarch64"},
+    reason="system calls are fenced in on Linux on x86-64 and ARM only",
+)
+def test_a_taken_over_child_can_do_nothing_but_talk(pool: DecoderPool, tmp_path: Path) -> None:
+    with pytest.raises(PermanentError) as raised:
+        ordered(pool, tmp_path, "break out")
+    assert raised.value.detail == "worked: []"
+    assert not Path("/tmp/vs-escaped").exists()
+
+
+def test_the_pool_says_how_its_children_are_confined(pool: DecoderPool) -> None:
+    layers = pool.layers()
+    assert confine.RESOURCE_LIMITS in layers
+    assert (confine.LANDLOCK in layers) == bool(confine.landlock_abi())
+    assert set(layers) <= set(confine.LAYERS)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "says"),
+    [
+        ("crash", Reason.DECODER_CRASHED, "SIGSEGV"),
+        ("exit", Reason.DECODER_CRASHED, "closed"),
+        ("hunger", Reason.DECODER_CRASHED, "MemoryError"),
+        ("hang", Reason.DECODE_TIMEOUT, "longer than 2 s"),
+    ],
+)
+def test_misbehaviour_is_charged_to_its_video_alone(
+    pool: DecoderPool, clip: Path, tmp_path: Path, word: str, reason: Reason, says: str
+) -> None:
+    start_s = time.monotonic()
+    with pytest.raises(TransientError) as raised:
+        ordered(pool, tmp_path, word)
+    assert raised.value.reason is reason
+    assert says in raised.value.detail
+    assert time.monotonic() - start_s < LIMITS.wall_s + 5
+    assert_usable(pool, clip)
+
+
+def test_processor_time_is_limited_whatever_the_clock_says(tmp_path: Path) -> None:
+    with DecoderPool(1, Limits(cpu_s=0.5), nursery=NURSERY) as pool, pytest.raises(TransientError) as raised:
+        ordered(pool, tmp_path, "spin")
+    assert raised.value.reason is Reason.DECODE_TIMEOUT
+    assert "processor time" in raised.value.detail
+
+
+def test_a_nursery_that_died_is_replaced(clip: Path) -> None:
+    with DecoderPool(1, Limits(videos_per_child=1)) as pool:
+        assert_usable(pool, clip)
+        process = pool._nursery._process
+        assert process is not None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert_usable(pool, clip)
+
+
+def test_a_damaged_file_costs_its_child(clip: Path, tmp_path: Path) -> None:
+    data = bytearray(clip.read_bytes())
+    start = data.index(b"mdat") + 4
+    data[start : data.index(b"moov") - 4] = bytes(data.index(b"moov") - 4 - start)
+    damaged = tmp_path / "damaged.mp4"
+    damaged.write_bytes(data)
+    with DecoderPool(1) as pool:
+        assert_usable(pool, clip)
+        before = pool._idle[0].pid
+        with LocalSource(damaged) as source, pytest.raises(PermanentError):
+            pool.extract(source, SETTINGS)
+        assert not pool._idle
+        assert_usable(pool, clip)
+        assert pool._idle[0].pid != before
+
+
+def test_healthy_videos_are_decided_whatever_their_neighbours_do(clip: Path, tmp_path: Path) -> None:
+    """The figures for 200 videos: `python -m tests.hostile.neighbours`."""
+    ran = neighbours.run(tmp_path, 24, {"crash": 3, "hang": 2, "hunger": 2}, clip)
+    hungry = sum(count for outcome, count in ran.outcomes.items() if outcome.startswith("hunger "))
+    assert hungry == 2  # on a slow machine the clock may end them before the memory does
+    assert {outcome: count for outcome, count in ran.outcomes.items() if not outcome.startswith("hunger ")} == {
+        "crash decoder_crashed": 3,
+        "hang decode_timeout": 2,
+        "healthy decided": 24,
+    }
