@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check lint bench bench-keyframes docs up down format models clean
+.PHONY: setup demo test check lint fuzz bench bench-keyframes docs up down format models clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,9 @@ $(VENV)/.bench-installed: $(STAMP)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,dev,bench]'
 	@touch $@
 
+fuzz: setup            ## 5,000 mutants of small videos through the sandbox; offenders are kept in fuzz-output/
+	$(BIN)/python -m tests.hostile.fuzz
+
 bench: bench-keyframes ## ratios to named baselines, measured in the same run
 
 # CORPUS=DIR takes a folder of clips with truth files; BENCH_ARGS="--quick" shows that it works
@@ -56,4 +59,4 @@ models: setup          ## fetch the weights of the active policy
 	$(BIN)/videosieve models pull
 
 clean:
-	rm -rf $(VENV) demo-output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) demo-output fuzz-output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -28,7 +28,7 @@ def warm_up() -> None:
     """Loads, sets up and tries everything; what is wrong with the installation fails here."""
     cv2.setNumThreads(1)
     av.logging.set_level(None)
-    for module in pkgutil.iter_modules(av.__path__, "av."):
+    for module in pkgutil.walk_packages(av.__path__, "av."):
         if not module.name.endswith("__main__"):
             __import__(module.name)
     for container_format in _CONTAINERS:
