@@ -7,14 +7,15 @@ The constants were set on public clips cut together with known cuts (H.264 and H
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.video.compare import change
 from pipeline.video.evidence import Evidence, Run
-from pipeline.video.signals import Signals
+from pipeline.video.signals import Bump, Signals
 
 DIFFERENT = 0.42
 """Pictures at least this distant may belong to different scenes."""
@@ -31,13 +32,22 @@ _JUMP_FACTOR = 1.7
 _JUMP_DISTANCE = 0.5
 _MIN_KEY_INTERVAL_S = 1.1
 _SECOND_SHARE = 0.7
-_GRADUAL = 0.85
-_GRADUAL_RISE = 0.4
+_MIN_BUMP, _BUMP_BESIDE_CUT, _BUMP_SHARE = 0.7, 1.0, 0.7
+_BUMP_BESIDE_CUT_S = 0.65
+_MIN_SHORT_BUMP = 0.35
+_MAX_BUMP_STEPS = 7
+_INTO_BUMP_S, _INTO_BUMP_SHARE = 0.3, 0.4
+_OUTLIER = (3.0, 0.45)
+_SAME_EVENT_S = 0.25
+_FEW_KEYS = 3
+_UNREFINED_RATIO = 1.7
+_SHORT_DIFFERENT = 0.6
+_HINT = (2.2, 0.45)
 _TAIL = 3
 _HEAD = 4
 _NEIGHBOURHOOD, _SURROUNDING = 5, 6
 _MEDIAN_TO_HIGH = 1.5  # the 85th percentile of inter sizes over their median
-_SAME_CUT_S = 0.4
+_SAME_CUT_S, _SAME_TRANSITION_S = 0.4, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +127,48 @@ class _Judge:
         anchors = self.signals.anchors
         first, last = (int(np.searchsorted(anchors, sample)) for sample in (before, after))
         if last - first > 1:
+            if self.signals.has_short_gops and self.told_by_sizes(before, after, distance):
+                return
             if self.interval_cuts(before, after, distance):
                 return
             between = [int(a) for a in anchors[first + 1 : last] if int(a) not in self.evidence.failed]
             if between:
-                self.bisections.append((-distance, Run((self._likeliest(between, after),))))
+                several = between if len(between) <= _FEW_KEYS and self.signals.has_short_gops else []
+                wanted = several or [self._likeliest(between, after)]
+                self.bisections += [(-distance, Run((key,))) for key in wanted]
+                if self.is_final:
+                    self.unrefined(before, after, distance)
                 return
         self.second_cut(before, distance)
-        if self.key_cut(before, after, distance) or self.inner_cuts(before, after, distance):
+        if self.signals.has_short_gops and self.told_by_sizes(before, after, distance):
             return
-        self.unexplained.add((before, after))
-        if not self.signals.has_short_gops and distance > _GRADUAL:
-            self.gradual(before, after, distance)
+        is_explained = self.key_cut(before, after, distance)
+        if not self.signals.has_short_gops and self.transitions(before, after, distance, is_explained=is_explained):
+            return
+        if is_explained:
+            return
+        if self.signals.has_short_gops and self.is_final and distance > _SHORT_DIFFERENT:
+            self.unrefined(before, after, distance)
+        elif not self.inner_cuts(before, after, distance):
+            self.unexplained.add((before, after))
+
+    def unrefined(self, before: int, after: int, distance: float) -> None:
+        """Keys some seconds apart that differ, and nothing more may be read: the sample that stands out most."""
+        if not self.signals.has_short_gops or self.evidence.change(before, after).area < _REPLACED_AREA:
+            return
+        inner = np.arange(before + 1, after)
+        usable = inner[self.signals.is_reference[inner] & ~self.signals.index.is_key[inner]]
+        bumps = self.signals.bumps_between(float(self.signals.t_s[before]), float(self.signals.t_s[after]), 0.2)
+        best = int(usable[np.argmax(self.signals.size_ratio[usable])]) if len(usable) else after
+        if self.signals.size_ratio[best] > _UNREFINED_RATIO:
+            self.cuts.append(self.cut(best, 0.7 * distance))
+        elif bumps:
+            self.cuts.append(self.gradual(max(bumps, key=lambda bump: bump.rise), 0.6 * distance))
+        elif self.signals.next_key(before) == after:
+            self.cuts.append(self.cut(after, 0.6 * distance))  # no sample between stands out: the key itself is it
+        else:
+            middle_s = float(self.signals.t_s[before] + self.signals.t_s[after]) / 2
+            self.cuts.append(self.cut(int(np.abs(self.signals.t_s - middle_s).argmin()), 0.4 * distance))
 
     def _likeliest(self, between: list[int], after: int) -> int:
         """Of the keys between two that differ, one beside the key at which a cut is likeliest: where the sizes of
@@ -237,27 +277,80 @@ class _Judge:
         return True
 
     def tail(self, before: int, key: int) -> Run | None:
-        references = [s for s in range(before + 1, key) if self._is_step(s)]
+        references = [s for s in range(before + 1, key) if _is_step(self.signals, s)]
         return Run((before, *references[-_TAIL:]), is_patched=True) if references else None
 
     def head(self, key: int) -> Run | None:
         end = self.signals.next_key(key)
-        references = [s for s in range(key + 1, end) if self._is_step(s)][:_HEAD]
+        references = [s for s in range(key + 1, end) if _is_step(self.signals, s)][:_HEAD]
         return Run((key, *references), is_patched=True) if references else None
 
-    def _is_step(self, sample: int) -> bool:
-        index = self.signals.index
-        return bool(self.signals.is_reference[sample] and index.is_readable[sample] and not index.is_key[sample])
+    def transitions(self, before: int, after: int, distance: float, *, is_explained: bool) -> bool:
+        """Whether dissolves or fades lie between two keys: each raises the sizes for its while.
 
-    def gradual(self, before: int, after: int, distance: float) -> None:
-        """A dissolve in a long GOP raises the sizes for its while; its middle is where they are highest."""
+        Where pictures can be patched, the samples of every bump are decoded on top of the key before: those of a
+        dissolve bring in the new scene, those of a motion or an exposure change leave the old one. Elsewhere the
+        clearest bumps are believed, since the keys differ.
+        """
         start_s, end_s = float(self.signals.t_s[before]), float(self.signals.t_s[after])
-        activity = self.signals.activity_at(start_s + 0.5, end_s - 0.3)
-        if len(activity) < 10 or activity.max() - np.median(activity) < _GRADUAL_RISE:
-            return
-        middle_s = start_s + 0.5 + (end_s - start_s - 0.8) * float(activity.argmax()) / len(activity)
-        sample = before + 1 + int(np.abs(self.signals.t_s[before + 1 : after] - middle_s).argmin())
-        self.cuts.append(self.cut(sample, distance * 0.7, is_gradual=True))
+        bumps = self.signals.bumps_between(start_s, end_s, _MIN_BUMP)
+        if not bumps:
+            return False
+        steps = [_steps_within(self.signals, before, after, bump) for bump in bumps]
+        run = transition_run(self.signals, before, after)
+        if self.signals.can_patch and len(run.samples) > 1:
+            if run in self.evidence.done:
+                return self._replacing(run, zip(bumps, steps, strict=True), distance)
+            if not self.is_final:
+                self.wishes.append(run)
+                return True
+        clearest = max(bump.rise for bump in bumps)
+        floor = max(_BUMP_SHARE * clearest, _BUMP_BESIDE_CUT if is_explained else _MIN_BUMP)
+        taken = [
+            bump
+            for bump in bumps
+            if bump.rise >= floor and (not is_explained or bump.end_s - bump.start_s >= _BUMP_BESIDE_CUT_S)
+        ]
+        self.cuts += [self.gradual(bump, distance * 0.8) for bump in taken]
+        return bool(taken)
+
+    def _replacing(self, run: Run, bumps: Iterable[tuple[Bump, list[int]]], distance: float) -> bool:
+        """Whether the samples of any bump replaced the picture that stood before it."""
+        seen, found = self.evidence.exact.get(run.key), False
+        for bump, inside in bumps:
+            shown = self.evidence.at(run, inside[-1]) if inside else None
+            if seen is None or shown is None:
+                continue
+            replaced = change(seen, shown)
+            if replaced.distance > _REPLACED and replaced.area > _REPLACED_AREA:
+                self.cuts.append(self.gradual(bump, max(0.5, distance * 0.9)))
+                found = True
+            seen = shown
+        return found
+
+    def gradual(self, bump: Bump, score: float) -> Cut:
+        """Placed early in the bump: its start is sharper than its end."""
+        middle_s = bump.start_s + min(_INTO_BUMP_S, _INTO_BUMP_SHARE * (bump.end_s - bump.start_s))
+        sample = int(np.abs(self.signals.t_s - middle_s).argmin())
+        return self.cut(sample, score, is_gradual=True)
+
+    def told_by_sizes(self, before: int, after: int, distance: float) -> bool:
+        """Whether sizes alone say what came between two keys that differ: just one sample or stretch stands out."""
+        keys = [int(a) for a in self.signals.anchors if before <= a < after]
+        outliers = [
+            sample
+            for key in keys
+            for sample in candidates(self.signals, key, self.signals.next_key(key), *_OUTLIER)
+            if sample < after
+        ]
+        t_s = self.signals.t_s
+        bumps = self.signals.bumps_between(float(t_s[before]), float(t_s[after]), _MIN_SHORT_BUMP)
+        bumps = [b for b in bumps if not any(abs(t_s[sample] - b.start_s) < _SAME_EVENT_S for sample in outliers)]
+        outliers = [s for s in outliers if not any(b.start_s <= t_s[s] < b.end_s for b in bumps)]
+        if len(outliers) + len(bumps) != 1:
+            return False
+        self.cuts.append(self.cut(outliers[0], distance) if outliers else self.gradual(bumps[0], distance * 0.8))
+        return True
 
     def tail_of_stream(self, key: int) -> None:
         """After the last key there is no later picture to compare: only the strongest sample is tried."""
@@ -324,11 +417,44 @@ class _Judge:
         return Cut(float(self.signals.t_s[sample]), sample, float(np.clip(score, 0, 1)), is_gradual)
 
 
+def transition_run(signals: Signals, before: int, after: int) -> Run:
+    """The key before and, patched on top, the largest samples of each bump up to the key after."""
+    bumps = signals.bumps_between(float(signals.t_s[before]), float(signals.t_s[after]), _MIN_BUMP)
+    steps = [sample for bump in bumps for sample in _steps_within(signals, before, after, bump)]
+    return Run((before, *dict.fromkeys(steps)), is_patched=bool(steps))
+
+
+def _steps_within(signals: Signals, before: int, after: int, bump: Bump) -> list[int]:
+    t_s = signals.t_s[before + 1 : after]
+    inside = before + 1 + np.flatnonzero((t_s >= bump.start_s - 0.15) & (t_s < bump.end_s + 0.1))
+    steps = [int(sample) for sample in inside if _is_step(signals, int(sample))]
+    largest = sorted(steps, key=lambda sample: -int(signals.index.size_bytes[sample]))
+    return sorted(largest[:_MAX_BUMP_STEPS])
+
+
+def _is_step(signals: Signals, sample: int) -> bool:
+    index = signals.index
+    return bool(signals.is_reference[sample] and index.is_readable[sample] and not index.is_key[sample])
+
+
+def size_events(signals: Signals) -> list[float]:
+    """The instants at which sizes hint at a cut or transition between keys, in seconds."""
+    events = [
+        float(signals.t_s[sample])
+        for key in signals.anchors.tolist()
+        for sample in candidates(signals, key, signals.next_key(key), *_HINT)
+    ]
+    floor = _MIN_SHORT_BUMP if signals.has_short_gops else _MIN_BUMP
+    events += [bump.start_s for bump in signals.bumps if bump.rise >= floor]
+    return sorted(events)
+
+
 def _merged(cuts: list[Cut]) -> tuple[Cut, ...]:
     """In time order; of several within 0.4 s the clearest."""
     kept: list[Cut] = []
     for cut in sorted(cuts, key=lambda cut: cut.t_s):
-        if kept and cut.t_s - kept[-1].t_s < _SAME_CUT_S:
+        near_s = _SAME_TRANSITION_S if kept and (kept[-1].is_gradual or cut.is_gradual) else _SAME_CUT_S
+        if kept and cut.t_s - kept[-1].t_s < near_s:
             kept[-1] = max(kept[-1], cut, key=lambda cut: cut.score)
         else:
             kept.append(cut)

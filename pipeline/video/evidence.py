@@ -58,6 +58,11 @@ class Evidence:
             found = self._changes[before, after] = change(self.exact[before], self.exact[after])
         return found
 
+    def at(self, run: Run, sample: int) -> Picture | None:
+        """What a run showed at one of its samples."""
+        is_patched = run.is_patched and sample != run.key
+        return self._patched.get((run, sample)) if is_patched else self.exact.get(sample)
+
     def steps(self, run: Run) -> list[Change]:
         """The changes from each picture of a run to the next, as far as they were decoded."""
         pictures = [self.exact.get(run.key)]

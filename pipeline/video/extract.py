@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import av
 import numpy as np
 
 from pipeline.errors import PermanentError, Reason
 from pipeline.media import BgrImage, Keyframe, KeyframeSettings, VideoInfo
 from pipeline.video.compare import Picture
 from pipeline.video.cuts import Cut, find_cuts
-from pipeline.video.decode import CodedSample, SampleDecoder, is_intra, thumbnail, upright_image
+from pipeline.video.decode import CodedSample, KeptFrames, SampleDecoder, is_intra, thumbnail, upright_image
 from pipeline.video.evidence import Evidence, Run
 from pipeline.video.header import coded_size_px
 from pipeline.video.keyframes import Choice, choose_keyframes, reach, wanted_keyframes
 from pipeline.video.limits import Limits
 from pipeline.video.motion import Motion, find_motion
 from pipeline.video.opening import read_index
-from pipeline.video.plan import Budget, budget, next_runs, sparse_gops
+from pipeline.video.plan import Budget, budget, next_runs, read_gap_bytes, sparse_gops
 from pipeline.video.samples import SampleReader
 from pipeline.video.signals import Signals, signals
 from pipeline.video.source import Source
@@ -51,10 +52,12 @@ class Extractor:
         self._settings, self._limits, self._effort = settings, limits, effort
         self._index = read_index(source, limits)
         self._signals = signals(self._index)
-        self._reader = SampleReader(source, self._index)
+        self._reader = SampleReader(source, self._index, read_gap_bytes(self._signals))
         self._evidence = Evidence()
         facts, max_pixels = self._index.facts, limits.max_pixels
-        self._analysis = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=False)
+        self._keeps_frames = not self._signals.has_short_gops
+        self._frames = KeptFrames()
+        self._analysis = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=self._keeps_frames)
         self._final = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=True)
 
     @property
@@ -83,20 +86,28 @@ class Extractor:
     def images(self, choices: Sequence[Choice]) -> Iterator[tuple[Keyframe, BgrImage]]:
         """Each chosen frame, upright, one at a time; a frame that now fails to decode is left out."""
         for choice in choices:
-            path = reach(self._signals, choice.sample) or [choice.sample]
-            coded = self._reader.read(path)
-            run = [coded[sample] for sample in path if sample in coded]
-            frames = self._final.decode(run, frozenset([choice.keyframe.pts]), skip_unreferenced=len(run) > 1)
-            if frame := frames.get(choice.keyframe.pts):
+            if frame := self._frames.get(choice.sample) or self._final_frame(choice):
                 image = upright_image(frame, self._index.facts, self._limits.max_image_pixels)
                 yield choice.keyframe, image
+
+    def _final_frame(self, choice: Choice) -> av.VideoFrame | None:
+        path = reach(self._signals, choice.sample) or [choice.sample]
+        coded = self._reader.read(path)
+        run = [coded[sample] for sample in path if sample in coded]
+        pts = choice.keyframe.pts
+        return self._final.decode(run, frozenset([pts]), skip_unreferenced=len(run) > 1).get(pts)
 
     def _look(self) -> None:
         wanted = wanted_keyframes(self._index.duration_s, self._settings)
         allowed = budget(self._signals, wanted, effort=self._effort)
         spent_bytes = 0
         for _ in range(_MAX_ROUNDS):
-            left = Budget(allowed.decoded_bytes - spent_bytes, allowed.frames - self.frames_decoded)
+            left = Budget(
+                decoded_bytes=allowed.decoded_bytes - spent_bytes,
+                frames=allowed.frames - self.frames_decoded,
+                ranges=allowed.ranges - self._reader.ranges,
+                read_bytes=allowed.read_bytes - self._reader.bytes_read,
+            )
             runs = next_runs(self._signals, self._evidence, left)
             if not runs:
                 return
@@ -117,6 +128,8 @@ class Extractor:
         by_sample = {s.number: frames[s.pts] for s in samples if s.pts in frames}
         pictures = {sample: Picture(thumbnail(frame)) for sample, frame in by_sample.items()}
         key_frame = by_sample.get(run.key)
+        if self._keeps_frames and key_frame is not None:
+            self._frames.keep(run.key, key_frame)
         return pictures, [run.key] if key_frame is not None and not is_intra(key_frame) else []
 
     def _nothing_to_see(self) -> PermanentError:

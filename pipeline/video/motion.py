@@ -25,13 +25,17 @@ _SHOT_MARGIN_S = 0.4
 _SETTLING_S = 0.3
 _RISE_WHILE_SETTLING = 1.0  # encoders refine a still scene in its first second
 _MIN_LENGTH_S = 0.35
-_JOIN_GAP_S = 1.0
+_JOIN_GAP_S = 1.4
 _MIN_SHOT_S = 1.5
 _STEP_S = 0.1
 _ONSET_S = 0.2
 _MIN_AREA, _MAX_AREA = 0.0012, 0.4
 _STILL_LEVELS = 3.0
-_QUIET_PAIRS = 0.2
+_BASE_HALF_S = 6.0
+_MIN_LOOKS, _MIN_GROUND_KEYS, _GROUND_KEYS = 3, 3, 5
+_BLACK_LEVEL, _USUAL_LIGHT = 16.0, 90.0
+_CHANGED_LEVELS, _NOISE_FACTOR = 9.0, 4.0
+_CLOSE_ENOUGH_S = 2.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,9 @@ def find_motion(signals: Signals, evidence: Evidence, cuts: Sequence[Cut]) -> Mo
                 by_sizes = [moving for moving, check in zip(by_sizes, checks, strict=True) if check.is_moving]
             found += by_sizes
         elif signals.has_short_gops:
-            pairs = _pairs(signals, evidence, start_s, end_s)
-            found += _by_pixels(signals, evidence, pairs)
-            wishes += _gaps(signals, evidence, pairs)
+            looks = _looks(signals, evidence, start_s, end_s)
+            found += _by_looks(signals, looks)
+            wishes += _unseen(signals, evidence, looks)
     ordered = tuple(run for _, run in sorted(wishes, key=lambda wish: wish[0]))
     return MotionFindings(tuple(found), ordered)
 
@@ -109,17 +113,28 @@ def is_quiet_coded(signals: Signals, start_s: float, end_s: float) -> bool:
 def _by_sizes(signals: Signals, start_s: float, end_s: float) -> list[Motion]:
     first_s = start_s + _SHOT_MARGIN_S
     activity = smoothed(signals.activity_at(first_s, end_s - _SHOT_MARGIN_S), 3)
-    base = float(np.percentile(activity, _QUIET_PERCENTILE))
+    base = _rolling_base(activity)
     below = activity[activity <= np.median(activity)]
     spread = float(np.median(np.abs(below - np.median(below))))
     active = activity > base + max(_RISE, _RISE_IN_MADS * spread)
     found = []
     for begin, end in _stretches(active):
-        rise = float(activity[begin:end].max()) - base
+        rise = float((activity - base)[begin:end].max())
         if begin * _STEP_S < _SETTLING_S and rise < _RISE_WHILE_SETTLING:
             continue
         found.append(Motion(first_s + begin * _STEP_S, first_s + end * _STEP_S, float(np.clip(rise / 2, 0.05, 1.0))))
     return found
+
+
+def _rolling_base(activity: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The activity of stillness at each instant: a low percentile of the surrounding 12 s, as exposure and an encoder's
+    refinement shift it slowly; never below the shot's own."""
+    half = round(_BASE_HALF_S / _STEP_S)
+    if len(activity) <= 2 * half:
+        return np.full(len(activity), float(np.percentile(activity, _QUIET_PERCENTILE)))
+    padded = np.pad(activity, half, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)
+    return np.asarray(np.percentile(windows, _QUIET_PERCENTILE, axis=1), np.float64)
 
 
 def _stretches(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -134,45 +149,84 @@ def _stretches(active: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(begin, end) for begin, end in joined if (end - begin) * _STEP_S >= _MIN_LENGTH_S]
 
 
-def _pairs(signals: Signals, evidence: Evidence, start_s: float, end_s: float) -> list[tuple[int, int]]:
-    inside = [
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One decoded key of a shot against the shot's background: the share of the picture that differs."""
+
+    sample: int
+    area: float
+
+
+def _looks(signals: Signals, evidence: Evidence, start_s: float, end_s: float) -> list[_Look]:
+    """The decoded keys of a shot before a camera that stands still; empty where it moves or too little was seen.
+
+    The background is the median of the keys around each; the smaller difference counts.
+    """
+    samples = [
         sample
         for sample in signals.anchors.tolist()
         if sample in evidence.exact and start_s - 1e-3 <= signals.t_s[sample] < end_s - 1e-3
     ]
-    return list(itertools.pairwise(inside))
+    if len(samples) < _MIN_LOOKS:
+        return []
+    exposed = np.stack([_exposed(evidence.exact[sample].blurred) for sample in samples])
+    grounds = [_grounds(exposed, position) for position in range(len(samples))]
+    found, typical = [], []
+    for sample, picture, around in zip(samples, exposed, grounds, strict=True):
+        levels = [np.abs(picture - ground) for ground in around]
+        usual = [float(np.median(level)) for level in levels]
+        areas = [
+            float((level > max(_CHANGED_LEVELS, _NOISE_FACTOR * base)).mean())
+            for level, base in zip(levels, usual, strict=True)
+        ]
+        found.append(_Look(sample, min(areas)))
+        typical.append(min(usual))
+    return found if float(np.median(typical)) <= _STILL_LEVELS else []
 
 
-def _by_pixels(signals: Signals, evidence: Evidence, pairs: list[tuple[int, int]]) -> list[Motion]:
-    """Runs of neighbouring keys between which a part of the picture changed, in shots that are mostly still."""
-    areas = np.array([evidence.change(*pair).area for pair in pairs])
-    typical = np.array([evidence.change(*pair).typical for pair in pairs])
-    if len(pairs) < 3:
-        return []
-    base = float(np.quantile(areas, _QUIET_PAIRS))
-    if base > _MIN_AREA:
-        return []
-    moving = (areas > max(_MIN_AREA, 3 * base)) & (areas < _MAX_AREA) & (typical <= _STILL_LEVELS)
+def _exposed(luma: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Brought to a median brightness of its own, so that a change of exposure is none of the picture."""
+    light = luma.astype(np.float32) - _BLACK_LEVEL
+    return np.asarray(light * (_USUAL_LIGHT / max(8.0, float(np.median(light)))), np.float32)
+
+
+def _grounds(exposed: NDArray[np.float32], position: int) -> list[NDArray[np.float32]]:
+    """The background before and after one of a shot's pictures: things that are put down or taken away change it."""
+    before = exposed[max(0, position - _GROUND_KEYS) : position]
+    after = exposed[position + 1 : position + 1 + _GROUND_KEYS]
+    enough = [side for side in (before, after) if len(side) >= _MIN_GROUND_KEYS]
+    sides = enough or [np.concatenate([before, after])]
+    return [np.asarray(np.median(side, axis=0), np.float32) for side in sides]
+
+
+def _by_looks(signals: Signals, looks: Sequence[_Look]) -> list[Motion]:
+    """Stretches of keys that show something else than the background; it came halfway since the key before."""
     found: list[Motion] = []
-    for (before, after), moves, area in zip(pairs, moving, areas, strict=True):
-        if not moves:
-            continue
-        start_s, end_s = float(signals.t_s[before]), float(signals.t_s[after])
-        score = float(np.clip(area / 0.05, 0.05, 1.0))
-        if found and start_s - found[-1].end_s < _JOIN_GAP_S / 2:
-            found[-1] = Motion(found[-1].start_s, end_s, max(score, found[-1].score))
-        else:
-            found.append(Motion(start_s + 0.4 * min(1.0, end_s - start_s), end_s, score))
+    t_s = signals.t_s
+    was_moving = False
+    for position, look in enumerate(looks):
+        moves = _MIN_AREA < look.area < _MAX_AREA
+        now_s = float(t_s[look.sample])
+        next_s = float(t_s[looks[position + 1].sample]) if position + 1 < len(looks) else now_s + signals.gop_s
+        score = float(np.clip(look.area / 0.05, 0.05, 1.0))
+        if moves and was_moving:
+            found[-1] = Motion(found[-1].start_s, (now_s + next_s) / 2, max(score, found[-1].score))
+        elif moves and position:
+            before_s = float(t_s[looks[position - 1].sample])
+            found.append(Motion((before_s + now_s) / 2, (now_s + next_s) / 2, score))
+        was_moving = moves and position > 0
     return found
 
 
-def _gaps(signals: Signals, evidence: Evidence, pairs: list[tuple[int, int]]) -> list[tuple[float, Run]]:
-    """The middle keys of pairs with undecoded keys between them; the least changed pairs first."""
+def _unseen(signals: Signals, evidence: Evidence, looks: Sequence[_Look]) -> list[tuple[float, Run]]:
+    """The middle keys between decoded ones: first where something came, then in the longest gaps."""
     wishes = []
-    for before, after in pairs:
-        first, last = (int(np.searchsorted(signals.anchors, sample)) for sample in (before, after))
+    for one, other in itertools.pairwise(looks):
+        first, last = (int(np.searchsorted(signals.anchors, look.sample)) for look in (one, other))
         between = [int(a) for a in signals.anchors[first + 1 : last] if int(a) not in evidence.failed]
-        change = evidence.change(before, after)
-        if between and change.typical <= _STILL_LEVELS and change.area < _MAX_AREA:
-            wishes.append((change.area, Run((between[len(between) // 2],))))
+        if not between:
+            continue
+        gap_s = float(signals.t_s[other.sample] - signals.t_s[one.sample])
+        comes = one.area <= _MIN_AREA < other.area and gap_s > _CLOSE_ENOUGH_S
+        wishes.append((-gap_s - (100.0 if comes else 0.0), Run((between[len(between) // 2],))))
     return wishes

@@ -6,15 +6,18 @@ bounded too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.video.cuts import candidates, find_cuts
+from pipeline.video.cuts import find_cuts, size_events, transition_run
 from pipeline.video.evidence import Evidence, Run
 from pipeline.video.motion import find_motion, is_quiet_coded
 from pipeline.video.signals import Signals
+from pipeline.video.source import READ_GAP_BYTES, ByteRange, coalesce
 
 _BYTES_PER_MINUTE = 8.5e6
 _MIN_BYTES = 1.5e6
@@ -24,21 +27,28 @@ _FRAME_SHARE = 0.042
 _MIN_FRAMES = 16
 _MAX_FRAMES = 2000
 _KEYS_PER_MINUTE = 30
-_SWEEP_S = 3.0
-_QUIET_SWEEP_S = 4.0
-_STRONG_RATIO, _STRONG_SHARE = 2.2, 0.45
+_SWEEP_S = 3.6
+_QUIET_SWEEP_S = 5.0
 _SPARSE_GOP_S = 20.0
 _SPARSE_FRAMES = 400
 _SPARSE_BYTES = 5_000_000
 _MOTION_PER_ROUND = 12
+_RANGES_PER_MINUTE, _MIN_RANGES, _MAX_RANGES = 21, 21, 1200
+_READ_SHARE, _MIN_READ_BYTES = 0.19, 3_000_000
+_MAX_GAP_BYTES = 1_600_000
+_MARGIN_S = 12.5
+_LIKE_SIZES = 0.15
+_READ_WHOLE_BYTES = 900_000
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much may be decoded for analysis in all: compressed bytes and frames."""
+    """How much may be decoded (compressed bytes, frames) and read (ranges, bytes) for analysis in all."""
 
     decoded_bytes: int
     frames: int
+    ranges: int = _MAX_RANGES
+    read_bytes: int = 1 << 60
 
 
 def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
@@ -52,7 +62,16 @@ def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
     frames = max(_MIN_FRAMES, _FRAME_SHARE * len(signals.index) - keyframes)
     if sparse_gops(signals):
         frames += _SPARSE_FRAMES
-    return Budget(int(decoded_bytes * effort), int(min(_MAX_FRAMES, frames) * effort))
+    ranges = int(np.clip(_RANGES_PER_MINUTE * signals.index.duration_s / 60, _MIN_RANGES, _MAX_RANGES))
+    if signals.index.payloads or stream_bytes < _READ_WHOLE_BYTES:
+        ranges = _MAX_RANGES
+    read_bytes = max(_MIN_READ_BYTES, _READ_SHARE * stream_bytes)
+    return Budget(
+        decoded_bytes=int(decoded_bytes * effort),
+        frames=int(min(_MAX_FRAMES, frames) * effort),
+        ranges=int(ranges * max(1.0, effort)),
+        read_bytes=int(read_bytes * max(1.0, effort)),
+    )
 
 
 def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Run]:
@@ -61,20 +80,36 @@ def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Run]:
         return affordable(signals, first_look(signals), left)
     cuts = find_cuts(signals, evidence)
     wishes = list(cuts.wishes) or list(find_motion(signals, evidence, cuts.cuts).wishes[:_MOTION_PER_ROUND])
-    return affordable(signals, (run for run in wishes if run not in evidence.done), left)
+    read = {sample for run in evidence.done for sample in run.samples}
+    return affordable(signals, (run for run in wishes if run not in evidence.done), left, read)
 
 
-def affordable(signals: Signals, runs: Iterable[Run], left: Budget) -> list[Run]:
-    """As many of `runs`, in order, as the budget holds."""
+def affordable(signals: Signals, runs: Iterable[Run], left: Budget, read: Collection[int] = ()) -> list[Run]:
+    """As many of `runs`, in order, as the budget holds; the samples `read` need no range any more."""
+    index, gap_bytes = signals.index, read_gap_bytes(signals)
     taken: list[Run] = []
-    bytes_left, frames_left = left.decoded_bytes, left.frames
+    bytes_left, frames_left, places = left.decoded_bytes, left.frames, list[ByteRange]()
     for run in dict.fromkeys(runs):
-        run_bytes = int(signals.index.size_bytes[list(run.samples)].sum())
-        if run_bytes <= bytes_left and len(run.samples) <= frames_left:
+        run_bytes = int(index.size_bytes[list(run.samples)].sum())
+        missing = [sample for sample in run.samples if sample not in read and index.offset_bytes[sample] >= 0]
+        more = [ByteRange(int(index.offset_bytes[sample]), int(index.size_bytes[sample])) for sample in missing]
+        merged = coalesce([*places, *more], gap_bytes)
+        is_readable = len(merged) <= left.ranges and sum(part.length_bytes for part in merged) <= left.read_bytes
+        if run_bytes <= bytes_left and len(run.samples) <= frames_left and (is_readable or not more):
             taken.append(run)
             bytes_left -= run_bytes
             frames_left -= len(run.samples)
+            places = merged
     return taken
+
+
+def read_gap_bytes(signals: Signals) -> int:
+    """How far apart samples may lie to be read in one range: neighbouring keys of short GOPs, as ranges are scarcer
+    than bytes there."""
+    if not signals.has_short_gops or len(signals.anchors) < 2:
+        return READ_GAP_BYTES
+    usual_bytes = float(np.median(np.diff(signals.index.offset_bytes[signals.anchors])))
+    return int(np.clip(1.2 * usual_bytes, READ_GAP_BYTES, _MAX_GAP_BYTES))
 
 
 def first_look(signals: Signals) -> list[Run]:
@@ -85,46 +120,67 @@ def first_look(signals: Signals) -> list[Run]:
     anchors = signals.anchors.tolist()
     if not anchors:
         return []
-    suspects = _suspects(signals) if signals.has_short_gops and signals.can_patch else {}
-    wanted = _sweep(signals, suspects)
+    wanted = _sweep(signals, anchors)
     for position, anchor in enumerate(anchors):
         if signals.is_irregular[anchor]:
             wanted.update(anchors[max(0, position - 1) : position + 1])
-    runs = [
-        Run((sample, suspects[sample]), is_patched=True) if sample in suspects else Run((sample,))
-        for sample in _spread(sorted(wanted))
-    ]
+    following = dict(itertools.pairwise(anchors))
+    runs = [_with_transitions(signals, sample, following.get(sample)) for sample in _spread(sorted(wanted))]
     return runs + _sparse(signals)
 
 
-def _sweep(signals: Signals, suspects: Collection[int]) -> set[int]:
-    """The suspects, and all keys where they are few; else one about every 3 s, or 4 s where nothing seems to move."""
-    anchors, t_s = signals.anchors.tolist(), signals.t_s
+def _with_transitions(signals: Signals, key: int, following: int | None) -> Run:
+    """A key, at once with the samples that would tell a transition after it: its decoding is most of the cost."""
+    if following is None or signals.has_short_gops or not signals.can_patch:
+        return Run((key,))
+    is_likely = signals.is_irregular[following] or not _are_alike(signals, key, following)
+    return transition_run(signals, key, following) if is_likely else Run((key,))
+
+
+def _are_alike(signals: Signals, key: int, other: int) -> bool:
+    """Whether two keys are of about the same size, as those of one scene are."""
+    sizes = signals.index.size_bytes
+    return bool(abs(np.log(max(1, sizes[key]) / max(1, sizes[other]))) < _LIKE_SIZES)
+
+
+def _sweep(signals: Signals, anchors: list[int]) -> set[int]:
+    """Long GOPs: the keys before and after anything that sizes hint at, and one in 12.5 s. Short ones: a key about
+    every 3.6 s, or 5 s where nothing seems to move, and between any two hints."""
+    t_s, events = signals.t_s, np.array(size_events(signals))
     minutes = max(signals.index.duration_s, 20.0) / 60
-    if not signals.has_short_gops and len(anchors) <= _KEYS_PER_MINUTE * minutes:
-        return set(anchors)
-    wanted = {anchors[0], anchors[-1], *suspects}
-    last = anchors[0]
-    for anchor in anchors[1:]:
-        if anchor in suspects:
-            last = anchor
-            continue
+    is_sparse = not signals.has_short_gops and len(anchors) <= _KEYS_PER_MINUTE * minutes
+    wanted, last = {anchors[0], anchors[-1]}, anchors[0]
+    for previous, anchor, following in zip(anchors, anchors[1:], [*anchors[2:], None], strict=False):
         gap_s = t_s[anchor] - t_s[last]
-        step_s = _QUIET_SWEEP_S if is_quiet_coded(signals, t_s[last], t_s[anchor]) else _SWEEP_S
-        if gap_s >= step_s - 0.05:
+        if is_sparse:
+            is_quiet = _is_uneventful(signals, previous, anchor, events) and (
+                following is None or _is_uneventful(signals, anchor, following, events)
+            )
+            is_wanted = not is_quiet or gap_s >= _MARGIN_S
+        else:
+            step_s = _QUIET_SWEEP_S if is_quiet_coded(signals, t_s[last], t_s[anchor]) else _SWEEP_S
+            is_wanted = gap_s >= step_s - 0.05 or _parts_hints(events, t_s, last, anchor, following)
+        if is_wanted:
             wanted.add(anchor)
             last = anchor
     return wanted
 
 
-def _suspects(signals: Signals) -> dict[int, int]:
-    """By key: the sample of its GOP that stands out most, where one does."""
-    found = {}
-    for key in signals.anchors.tolist():
-        standing_out = candidates(signals, key, signals.next_key(key), _STRONG_RATIO, _STRONG_SHARE)
-        if standing_out:
-            found[key] = standing_out[0]
-    return found
+def _is_uneventful(signals: Signals, before: int, after: int, events: NDArray[np.float64]) -> bool:
+    """Whether the sizes say that nothing happens between two keys."""
+    inside = (events > signals.t_s[before]) & (events < signals.t_s[after])
+    return not inside.any() and not signals.is_irregular[after] and _are_alike(signals, before, after)
+
+
+def _parts_hints(
+    events: NDArray[np.float64], t_s: NDArray[np.float64], last: int, anchor: int, following: int | None
+) -> bool:
+    """Whether a key stands between a hint since the last key taken and another before the next one."""
+    if following is None:
+        return False
+    since = ((events > t_s[last]) & (events <= t_s[anchor])).sum()
+    until = ((events > t_s[anchor]) & (events <= t_s[following])).sum()
+    return bool(since and until)
 
 
 def _spread(samples: list[int]) -> list[int]:

@@ -7,19 +7,26 @@ from collections.abc import Iterable
 
 from pipeline.video.decode import CodedSample
 from pipeline.video.index import SampleIndex
-from pipeline.video.source import ByteRange, Source, coalesce
+from pipeline.video.source import READ_GAP_BYTES, ByteRange, Source, coalesce
 
 _KEPT_BYTES = 48 * 1024 * 1024
 _PER_REQUEST_BYTES = 16 * 1024 * 1024
+_WHOLE_FILE_BYTES = 1_000_000
 
 
 class SampleReader:
-    """Reads samples in batches, neighbouring ones in one range (see `coalesce`), and keeps the recent ones."""
+    """Reads samples in batches, neighbouring ones in one range (see `coalesce`), and keeps the recent ones.
 
-    def __init__(self, source: Source, index: SampleIndex) -> None:
-        self._source, self._index = source, index
+    A file of up to 1 MB is read in one range: less than one more request costs. `ranges` and `bytes_read` count
+    what was asked for.
+    """
+
+    def __init__(self, source: Source, index: SampleIndex, gap_bytes: int = READ_GAP_BYTES) -> None:
+        self._source, self._index, self._gap_bytes = source, index, gap_bytes
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._kept_bytes = 0
+        self._whole: bytes | None = None
+        self.ranges = self.bytes_read = 0
 
     def read(self, samples: Iterable[int]) -> dict[int, CodedSample]:
         """Each readable sample by its number; those that the file does not hold whole are absent."""
@@ -37,13 +44,17 @@ class SampleReader:
 
     def _fetched(self, missing: list[int]) -> dict[int, bytes]:
         index = self._index
+        if missing and self._source.size_bytes <= _WHOLE_FILE_BYTES:
+            return self._sliced(missing)
         places = {
             s: ByteRange(int(index.offset_bytes[s]), int(index.size_bytes[s]))
             for s in missing
             if index.offset_bytes[s] >= 0
         }
         found: dict[int, bytes] = {}
-        merged = coalesce(list(places.values()))
+        merged = coalesce(list(places.values()), self._gap_bytes)
+        self.ranges += len(merged)
+        self.bytes_read += sum(part.length_bytes for part in merged)
         blocks = [
             block for batch in _batches(merged) for block in zip(batch, self._source.read_ranges(batch), strict=True)
         ]
@@ -59,6 +70,16 @@ class SampleReader:
                 found[sample] = payload
                 self._keep(sample, payload)
         return found
+
+    def _sliced(self, samples: list[int]) -> dict[int, bytes]:
+        """From the whole file, read once."""
+        if self._whole is None:
+            (self._whole,) = self._source.read_ranges([ByteRange(0, self._source.size_bytes)])
+            self.ranges += 1
+            self.bytes_read += self._source.size_bytes
+        places = {s: (int(self._index.offset_bytes[s]), int(self._index.size_bytes[s])) for s in samples}
+        found = {s: self._whole[at : at + size] for s, (at, size) in places.items() if at >= 0}
+        return {s: payload for s, payload in found.items() if len(payload) == places[s][1]}
 
     def _keep(self, sample: int, payload: bytes) -> None:
         self._kept[sample] = payload

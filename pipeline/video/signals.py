@@ -23,8 +23,20 @@ _ANCHOR_GAP_S = 0.45
 _REGULAR_SHARE = 0.4
 _REGULAR_TIMES = 3
 _DEFAULT_KEY_INTERVAL = 250  # of x264 and x265
+_BUMP_SURROUNDINGS_S = 2.5
+_BUMP_EDGE = 0.4
+_BUMP_MIN_S, _BUMP_MAX_S = 0.3, 2.6
 LONG_GOP_S = 2.1
 """GOPs up to this long are dense enough to see motion by comparing neighbouring keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bump:
+    """A passing rise of activity in [start_s, end_s), `rise` in logarithms: how dissolves and fades are coded."""
+
+    start_s: float
+    end_s: float
+    rise: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +48,7 @@ class Signals:
     `size_ratio` float64 (n,): a sample's size over the 85th percentile of the 12 non-key samples before it;
     `key_share` float64 (n,): its size over the median key's; `is_reference` bool (n,): samples that decoding can
     step on, by their display order; `activity` float64 (m,): the logarithm of the local mean size of non-key
-    samples, every 0.1 s; `gop_s`: the usual distance of anchors.
+    samples, every 0.1 s; `bumps`: its passing rises; `gop_s`: the usual distance of anchors.
     """
 
     index: SampleIndex
@@ -47,6 +59,7 @@ class Signals:
     key_share: NDArray[np.float64]
     is_reference: NDArray[np.bool_]
     activity: NDArray[np.float64]
+    bumps: tuple[Bump, ...]
     gop_s: float
 
     @property
@@ -62,6 +75,11 @@ class Signals:
         """The activity within [start_s, end_s); may be empty."""
         return self.activity[round(start_s / _ACTIVITY_STEP_S) : round(end_s / _ACTIVITY_STEP_S)]
 
+    def bumps_between(self, start_s: float, end_s: float, min_rise: float) -> list[Bump]:
+        """The bumps of at least `min_rise` whose middle lies in [start_s, end_s)."""
+        middles = [(bump, (bump.start_s + bump.end_s) / 2) for bump in self.bumps]
+        return [bump for bump, middle_s in middles if start_s <= middle_s < end_s and bump.rise >= min_rise]
+
     def next_key(self, sample: int) -> int:
         """The first key after `sample`, or the number of samples."""
         following = np.flatnonzero(self.index.is_key[sample + 1 :])
@@ -75,6 +93,7 @@ def signals(index: SampleIndex) -> Signals:
     keys = np.flatnonzero(index.is_key)
     gaps_s = np.diff(t_s[anchors])
     median_key = float(np.median(index.size_bytes[keys])) if len(keys) else 1.0
+    activity = _activity(index, t_s)
     is_reference = np.concatenate([[True], index.pts[1:] > np.maximum.accumulate(index.pts)[:-1]])
     return Signals(
         index=index,
@@ -84,7 +103,8 @@ def signals(index: SampleIndex) -> Signals:
         size_ratio=_size_ratio(index),
         key_share=index.size_bytes / max(1.0, median_key),
         is_reference=is_reference,
-        activity=_activity(index, t_s),
+        activity=activity,
+        bumps=_bumps(activity),
         gop_s=float(np.median(gaps_s)) if len(gaps_s) else index.duration_s,
     )
 
@@ -142,6 +162,27 @@ def _activity(index: SampleIndex, t_s: NDArray[np.float64]) -> NDArray[np.float6
     centres = t_s[inter][width // 2 : width // 2 + len(means)]
     grid = np.arange(steps) * _ACTIVITY_STEP_S
     return np.asarray(np.log(np.interp(grid, centres, means) + 1.0), np.float64)
+
+
+def _bumps(activity: NDArray[np.float64]) -> tuple[Bump, ...]:
+    """Stretches above the usual activity of the seconds before and after them, whichever is the greater."""
+    around = round(_BUMP_SURROUNDINGS_S / _ACTIVITY_STEP_S)
+    if len(activity) < 2 * around:
+        return ()
+    padded = np.pad(activity, around, mode="edge")
+    usual = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * around + 1), axis=1)
+    raised = np.concatenate([[False], activity > usual + _BUMP_EDGE, [False]]).astype(np.int8)
+    edges = np.flatnonzero(np.diff(raised))
+    found = []
+    for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        length_s = (end - begin) * _ACTIVITY_STEP_S
+        if not _BUMP_MIN_S <= length_s <= _BUMP_MAX_S:
+            continue
+        before, after = activity[max(0, begin - around) : begin], activity[end : end + around]
+        beside = max((float(np.median(side)) for side in (before, after) if len(side) > 3), default=0.0)
+        rise = float(activity[begin:end].max()) - beside
+        found.append(Bump(begin * _ACTIVITY_STEP_S, end * _ACTIVITY_STEP_S, rise))
+    return tuple(found)
 
 
 def smoothed(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:

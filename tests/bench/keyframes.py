@@ -25,7 +25,7 @@ import cv2
 
 from pipeline.media import KeyframeSettings
 from pipeline.video.sandbox import DecoderPool
-from tests.bench.baselines import detectors
+from tests.bench.baselines import Detector, detectors
 from tests.bench.corpus import CACHE, FULL, QUICK, SEEDS, generate
 from tests.bench.measuring import Effort, Measured, measure_baseline, measure_effort, measure_ours
 from tests.bench.plots import plot_budget, plot_cost, write_sheet
@@ -45,6 +45,7 @@ class Task:
     baselines: bool
     transnet: bool
     efforts: tuple[float, ...]
+    reuse: bool = False
 
 
 @cache
@@ -66,10 +67,23 @@ def run_task(task: Task) -> ClipResult:
     measured: dict[str, Measured] = {OURS: measure_ours(_pool(), task.clip, KeyframeSettings())}
     if task.baselines:
         for name, detector in detectors(with_transnet=task.transnet).items():
-            measured[name] = measure_baseline(detector, task.clip)
+            measured[name] = _baseline(name, detector, task)
     efforts: list[Effort] = [measure_effort(task.clip, factor) for factor in task.efforts]
     truth, file_bytes = read_truth(task.clip), task.clip.stat().st_size
     return ClipResult(task.label, task.clip.stem, truth, file_bytes, frames, measured, efforts)
+
+
+def _baseline(name: str, detector: Detector, task: Task) -> Measured:
+    """A detector's run, kept for `--reuse`: it depends on the clip and the machine, not on our code."""
+    kept = CACHE / "baselines" / f"{task.label}-{task.clip.stem}-{task.clip.stat().st_size}-{name}.json"
+    if task.reuse and kept.exists():
+        found = json.loads(kept.read_text())
+        return Measured(**found | {"cuts_s": tuple(found["cuts_s"])})
+    measured = measure_baseline(detector, task.clip)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"cpu_s": measured.cpu_s, "wall_s": measured.wall_s, "bytes_read": measured.bytes_read}
+    kept.write_text(json.dumps(facts | {"cuts_s": measured.cuts_s}))
+    return measured
 
 
 def _machine() -> dict[str, str]:
@@ -111,6 +125,7 @@ def _report(options: argparse.Namespace, pools: list[Pool], wall_s: float) -> No
     out, name = options.out, options.corpus.resolve().name if options.corpus else "generated"
     out.mkdir(parents=True, exist_ok=True)
     command = "make bench-keyframes" + (" CORPUS=DIR" if options.corpus else "")
+    command += ' BENCH_ARGS="--reuse"' if options.reuse else ""
     machine = _machine()
     document = {"command": command, "machine": machine, "wall_s": round(wall_s), "pools": as_json(pools)}
     (out / f"keyframes-{name}.json").write_text(json.dumps(document, indent=1) + "\n")
@@ -145,6 +160,7 @@ def main() -> None:
     parser.add_argument("--set", choices=SEEDS, action="append", help="which generated set; default: both")
     parser.add_argument("--group", help="only clips of this group")
     parser.add_argument("--ours", action="store_true", help="no baselines, no budget curve, nothing written")
+    parser.add_argument("--reuse", action="store_true", help="take the baselines from earlier runs where there are any")
     parser.add_argument("--transnet", action="store_true", help="TransNetV2 too, where it is installed")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--out", type=Path, default=_DOCS)
@@ -152,7 +168,7 @@ def main() -> None:
     start_s = time.monotonic()
     efforts = () if options.ours else EFFORTS
     tasks = [
-        Task(label, clip, not options.ours, options.transnet, efforts)
+        Task(label, clip, not options.ours, options.transnet, efforts, options.reuse)
         for label, folder in _folders(options).items()
         for clip in sorted(folder.glob("*.mp4"))
         if clip.with_suffix(".json").exists() and options.group in {None, read_truth(clip).group}

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.bench.results import ratio, table
-from tests.bench.scoring import Score, Truth, read_truth, score
+from tests.bench.results import table
+from tests.bench.scoring import Score, Truth, ratio, read_truth, score
 from tests.bench.scripts import frames, script
 
 TRUTH = Truth(

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 
+from pipeline.video.compare import Picture, change, likeness
 from pipeline.video.cuts import find_cuts
 from pipeline.video.evidence import Evidence, Run
 from pipeline.video.signals import signals
@@ -27,11 +29,11 @@ def test_an_irregular_key_between_like_pictures_is_a_flash_not_a_cut() -> None:
     assert found.wishes == ()
 
 
-def phone_like(outlier: int | None) -> tuple[list[int], list[int]]:
+def phone_like(outlier: int | None, outlier_bytes: int = 27_000) -> tuple[list[int], list[int]]:
     generator = np.random.default_rng(0)
     sizes = [40_000 if sample % 30 == 0 else int(generator.integers(9_000, 11_000)) for sample in range(300)]
     if outlier is not None:
-        sizes[outlier] = 38_000
+        sizes[outlier] = outlier_bytes
     return sizes, list(range(0, 300, 30))
 
 
@@ -46,6 +48,39 @@ def judged(answer: int) -> tuple[Evidence, list[float], list[Run]]:
     evidence.add(run, {120: picture(1), 137: picture(answer)})
     after = find_cuts(found, evidence)
     return evidence, [cut.t_s for cut in after.cuts], list(after.wishes)
+
+
+def test_one_sample_as_large_as_a_key_between_keys_that_differ_is_a_cut_without_a_look() -> None:
+    sizes, keys = phone_like(137, 42_000)
+    evidence = evidence_of({key: picture(1 if key < 137 else 2) for key in keys})
+    found = find_cuts(signals(index_of(sizes, keys)), evidence)
+    assert [cut.t_s for cut in found.cuts] == pytest.approx([137 / 30])
+    assert found.wishes == ()
+
+
+def test_a_passing_rise_of_sizes_between_keys_that_differ_is_looked_into_and_then_a_transition() -> None:
+    keys = [0, 250, 500, 750]
+    sizes = [30_000 if s in keys else 6_000 if 360 <= s < 390 else 900 for s in range(900)]
+    found = signals(index_of(sizes, keys))
+    evidence = evidence_of({key: picture(1 if key < 370 else 2) for key in keys})
+    (wish,) = find_cuts(found, evidence).wishes
+    assert wish.key == 250
+    assert all(355 <= sample <= 395 for sample in wish.samples[1:])
+    evidence.add(wish, {250: picture(1)} | {sample: picture(2) for sample in wish.samples[1:]})
+    (cut,) = find_cuts(found, evidence).cuts
+    assert cut.is_gradual
+    assert 12.0 <= cut.t_s <= 13.0
+
+
+def test_a_change_of_exposure_or_a_shift_is_no_difference() -> None:
+    one = picture(1)
+    darker = Picture((one.thumbnail * 0.6).astype(np.uint8))
+    assert change(one, darker).distance < 0.2
+    textured = np.random.default_rng(1).integers(0, 255, (90, 200)).astype(np.uint8)
+    textured = np.asarray(cv2.GaussianBlur(textured, (0, 0), 2), np.uint8)
+    left, right = (Picture(np.ascontiguousarray(textured[:, at : at + 160])) for at in (0, 30))
+    assert likeness(left, right) > 0.7
+    assert abs(likeness(picture(1), picture(2))) < 0.5
 
 
 def test_a_sample_that_replaces_the_picture_is_a_cut() -> None:

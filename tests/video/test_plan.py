@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.video.evidence import Evidence
+from pipeline.video.evidence import Evidence, Run
 from pipeline.video.plan import Budget, affordable, budget, first_look, next_runs, sparse_gops
 from pipeline.video.signals import signals
 from tests.video.synthetic import evidence_of, index_of, picture
@@ -14,9 +14,22 @@ def web() -> tuple[list[int], list[int]]:
     return [30_000 if sample in keys else 700 for sample in range(1800)], keys
 
 
-def test_few_keys_are_all_looked_at() -> None:
+def test_of_few_keys_those_are_looked_at_between_which_something_may_have_happened() -> None:
     sizes, keys = web()
-    assert sorted(run.key for run in first_look(signals(index_of(sizes, keys)))) == keys
+    assert sorted(run.key for run in first_look(signals(index_of(sizes, keys)))) == keys[::2]
+    eventful = [7_000 if 650 <= sample < 680 else size for sample, size in enumerate(sizes)]
+    looked_at = {run.key for run in first_look(signals(index_of(eventful, keys)))}
+    assert {600, 800} <= looked_at
+
+
+def test_more_ranges_than_are_left_are_not_asked_for() -> None:
+    keys = list(range(0, 1800, 30))
+    sizes = [60_000 if sample % 30 == 0 else 20_000 for sample in range(1800)]
+    found = signals(index_of(sizes, keys))
+    runs = affordable(found, [Run((key,)) for key in keys[::4]], Budget(10**9, 10**6, ranges=5))
+    assert len(runs) == 5
+    near = affordable(found, [Run((key,)) for key in keys[:8]], Budget(10**9, 10**6, ranges=1, read_bytes=3_000_000))
+    assert 2 <= len(near) <= 5  # neighbours are read in one range, as long as the bytes suffice
 
 
 def test_many_keys_are_sampled_all_over_the_video_first() -> None:
