@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PermanentError, Reason
 from pipeline.media import BgrImage
+from pipeline.video.colour import bgr
 from pipeline.video.index import StreamFacts, square_pixels
 
 THUMBNAIL_SIZE_PX = (160, 90)
@@ -161,10 +162,9 @@ def upright_image(frame: av.VideoFrame, facts: StreamFacts, max_image_pixels: in
         scale = (max_image_pixels / (width_px * height_px)) ** 0.5
         width_px, height_px = max(1, int(width_px * scale)), max(1, int(height_px * scale))
     try:
-        converted = frame.reformat(width=width_px, height=height_px, format="bgr24", interpolation="AREA", threads=1)
+        image = bgr(frame, (width_px, height_px))
     except av.FFmpegError as error:
         raise PermanentError(Reason.CORRUPT, f"a frame could not be converted: {error}") from error
-    image = cast("BgrImage", converted.to_ndarray())
     if facts.mirrored:
         image = image[:, ::-1]
     return np.ascontiguousarray(np.rot90(image, -facts.rotation_deg // 90 % 4))
