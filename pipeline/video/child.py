@@ -22,6 +22,7 @@ from pipeline.video import report, wire
 from pipeline.video.confine import confine
 from pipeline.video.extract import Extractor
 from pipeline.video.limits import Limits
+from pipeline.video.opening import read_index
 from pipeline.video.source import ByteRange
 
 _FOREVER = wire.Deadline(None)
@@ -78,6 +79,8 @@ def _handled(
     """Does one video; the last message about it."""
     start_s = time.process_time()
     try:
+        if request["task"] == "probe":
+            return {"kind": "probed", **report.probe_json(read_index(source, limits))}
         extractor = Extractor(source, KeyframeSettings(**request["settings"]), limits)
         _send_findings(connection, images, extractor)
         frames_decoded = extractor.frames_decoded

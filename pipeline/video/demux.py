@@ -148,7 +148,13 @@ def _read(
     )
     if not claims.duration_s:
         claims = replace(claims, duration_s=_declared_duration_s(container, stream))
-    return packet_index(facts, table, claims, warnings)
+    return replace(packet_index(facts, table, claims, warnings), streams=_described(container))
+
+
+def _described(container: InputContainer) -> tuple[str, ...]:
+    """Kind and codec of every stream."""
+    contexts = [(stream.type, stream.codec_context) for stream in container.streams]
+    return tuple(f"{kind} {context.name if context is not None else 'unknown'}" for kind, context in contexts)
 
 
 def _collect(

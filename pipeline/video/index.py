@@ -50,7 +50,8 @@ class SampleIndex:
     `payloads` holds those that were kept); `size_bytes` int64; `dts` and `pts` int64 in `facts.time_base`
     after edit lists, equal to what FFmpeg's demuxer reports; `is_key` and `is_shown` bool: the latter is False
     for samples that an edit list hides. `start_pts` is the first displayed frame's, `end_pts` the end of the
-    last one, or of what the file declares and lacks; that part, in ticks, is `missing_end`.
+    last one, or of what the file declares and lacks; that part, in ticks, is
+    `missing_end`. `streams` names kind and codec of every stream.
     """
 
     facts: StreamFacts
@@ -66,6 +67,7 @@ class SampleIndex:
     warnings: tuple[str, ...] = ()
     payloads: Mapping[int, bytes] = field(default_factory=dict)
     missing_end: int = 0
+    streams: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for column in (self.size_bytes, self.dts, self.pts, self.is_key, self.is_shown, self.is_readable):

@@ -85,6 +85,7 @@ def _index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
         start_pts=int(pts[is_shown].min()),
         end_pts=int(pts[is_shown].max()) + max(1, last_delta),
         is_readable=is_readable,
+        streams=tuple(_described(track) for kind, track in children(moov) if kind == b"trak"),
         warnings=(
             *_warnings(is_readable, others),
             *_lies(count, claimed_count, (int(dts[-1]) + last_delta) / timescale, claimed / timescale),
@@ -151,6 +152,13 @@ def _chosen_track(moov: memoryview, limits: Limits) -> tuple[memoryview, int]:
     with_samples = [track for track in videos if _sample_count(track) > 0] or videos
     enabled = [track for track in with_samples if _need(track, b"tkhd")[3] & 1] or with_samples
     return enabled[0], len(with_samples) - 1
+
+
+def _described(track: memoryview) -> str:
+    """A track's kind and the code of its sample description, as people look them up: `vide avc1`."""
+    handler = find(track, b"mdia", b"hdlr") or bytes(12)
+    stsd = find(track, b"mdia", b"minf", b"stbl", b"stsd") or bytes(16)
+    return b" ".join((bytes(handler[8:12]), bytes(stsd[12:16]))).decode("ascii", "backslashreplace").replace("\0", "?")
 
 
 def _chapter_ids(track: memoryview) -> Iterator[int]:

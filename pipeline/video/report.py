@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.errors import PermanentError, Reason
 from pipeline.media import Keyframe, KeyframeReason, VideoInfo
+from pipeline.video.index import SampleIndex
 from pipeline.video.limits import Limits
 
 Json = Mapping[str, Any]
@@ -47,17 +48,46 @@ class Report:
     coverage: float
 
 
-def report_json(report: Report) -> dict[str, Any]:
-    video = report.video
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What an index says. `streams`: kind and codec of each; `index`: "table" where the file has one that is read
+    directly, else "packets"; `keys`: how many samples stand for themselves; `readable`: which share of all is there.
+    """
+
+    video: VideoInfo
+    streams: tuple[str, ...]
+    index: str
+    keys: int
+    readable: float
+    warnings: tuple[str, ...]
+
+
+def probe_json(index: SampleIndex) -> dict[str, Any]:
     return {
-        "duration_s": video.duration_s,
-        "width_px": video.width_px,
-        "height_px": video.height_px,
-        "rotation_deg": video.rotation_deg,
-        "codec": video.codec,
-        "container": video.container,
-        "frames": video.frames,
-        "time_base": [video.time_base.numerator, video.time_base.denominator],
+        **_video_json(index.video_info()),
+        "streams": index.streams,
+        "index": "packets" if index.payloads else "table",
+        "keys": int(index.is_key.sum()),
+        "readable": float(index.is_readable.mean()),
+        "warnings": index.warnings,
+    }
+
+
+def read_probe(message: Json, limits: Limits) -> Probe:
+    """The probe in `message`, every value checked. Raises ReportError."""
+    return Probe(
+        video=_read_video(message, limits),
+        streams=tuple(text(stream, 64) for stream in sequence(message.get("streams"))[: limits.max_streams]),
+        index=text(message.get("index"), 16),
+        keys=integer(message.get("keys"), 0, limits.max_samples),
+        readable=number(message.get("readable"), 0.0, 1.0),
+        warnings=_warnings(message),
+    )
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    return {
+        **_video_json(report.video),
         "cuts_s": report.cuts_s,
         "motion_s": report.motion_s,
         "warnings": report.warnings,
@@ -67,12 +97,36 @@ def report_json(report: Report) -> dict[str, Any]:
 
 def read_report(message: Json, limits: Limits) -> Report:
     """The report in `message`, every value checked. Raises ReportError."""
+    end_s = limits.max_duration_s
+    return Report(
+        video=_read_video(message, limits),
+        cuts_s=tuple(number(t_s, 0.0, end_s) for t_s in sequence(message.get("cuts_s"))),
+        motion_s=tuple(_span(span, end_s) for span in sequence(message.get("motion_s"))),
+        warnings=_warnings(message),
+        coverage=number(message.get("coverage"), 0.0, 1.0),
+    )
+
+
+def _video_json(video: VideoInfo) -> dict[str, Any]:
+    return {
+        "duration_s": video.duration_s,
+        "width_px": video.width_px,
+        "height_px": video.height_px,
+        "rotation_deg": video.rotation_deg,
+        "codec": video.codec,
+        "container": video.container,
+        "frames": video.frames,
+        "time_base": [video.time_base.numerator, video.time_base.denominator],
+    }
+
+
+def _read_video(message: Json, limits: Limits) -> VideoInfo:
     width_px = integer(message.get("width_px"), 1, limits.max_pixels)
     height_px = integer(message.get("height_px"), 1, limits.max_pixels)
     if width_px * height_px > limits.max_pixels:
         raise ReportError("too many pixels")
     numerator, denominator = (integer(part, 1, 2**31) for part in sequence(message.get("time_base"), 2))
-    video = VideoInfo(
+    return VideoInfo(
         duration_s=number(message.get("duration_s"), 0.0, limits.max_duration_s),
         width_px=width_px,
         height_px=height_px,
@@ -82,14 +136,10 @@ def read_report(message: Json, limits: Limits) -> Report:
         frames=integer(message.get("frames"), 0, limits.max_samples),
         time_base=Fraction(numerator, denominator),
     )
-    end_s = limits.max_duration_s
-    return Report(
-        video=video,
-        cuts_s=tuple(number(t_s, 0.0, end_s) for t_s in sequence(message.get("cuts_s"))),
-        motion_s=tuple(_span(span, end_s) for span in sequence(message.get("motion_s"))),
-        warnings=tuple(text(warning) for warning in sequence(message.get("warnings"))[:_MAX_WARNINGS]),
-        coverage=number(message.get("coverage"), 0.0, 1.0),
-    )
+
+
+def _warnings(message: Json) -> tuple[str, ...]:
+    return tuple(text(warning) for warning in sequence(message.get("warnings"))[:_MAX_WARNINGS])
 
 
 def keyframe_json(keyframe: Keyframe) -> dict[str, Any]:

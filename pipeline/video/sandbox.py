@@ -7,51 +7,40 @@ bounded and checked value by value. Pixels come back in memory that the parent m
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from pipeline.errors import Reason, TransientError
+from pipeline.errors import PermanentError, Reason, TransientError
 from pipeline.media import BgrImage, Extraction, ExtractionCost, Keyframe, KeyframeSettings
 from pipeline.video import wire
+from pipeline.video.children import NURSERY, Child, Nursery
 from pipeline.video.declared import suffix_of
 from pipeline.video.limits import Limits
-from pipeline.video.report import Report, ReportError, integer, number, read_keyframe, read_rejection, read_report, text
+from pipeline.video.report import (
+    Probe,
+    Report,
+    ReportError,
+    integer,
+    number,
+    read_keyframe,
+    read_probe,
+    read_rejection,
+    read_report,
+    text,
+)
 from pipeline.video.report import sequence as checked_list
 from pipeline.video.source import ByteRange, Source
 
-_STDERR_TAIL_BYTES = 2000
-_INHERITED_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+Result = TypeVar("Result")
 _MAX_REQUESTS = 200_000
-_MAX_ANSWER_BYTES = 4096
 _DAMAGED = "damaged"
-_NURSERY_S = _HELLO_S = 30.0
-NURSERY = "pipeline.video.nursery"
-
-
-def child_environment() -> dict[str, str]:
-    """The whole environment of a child: what Python and its libraries need, and one thread for each of them."""
-    own = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
-    return own | {
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
 
 
 class DecoderPool:
@@ -64,10 +53,14 @@ class DecoderPool:
         self._limits = limits or Limits()
         self._free = threading.Semaphore(size)
         self._lock = threading.Lock()
-        self._idle: list[_Child] = []
+        self._idle: list[Child] = []
         self._children = 0
         self._is_closed = False
         self._nursery = Nursery(nursery)
+
+    def probe(self, source: Source) -> Probe:
+        """What the index of `source` says, without decoding pictures. Raises as `extract` does."""
+        return self._with_child(lambda child: _Conversation(child, source, KeyframeSettings(), self._limits).probe())
 
     def extract(self, source: Source, settings: KeyframeSettings) -> Extraction:
         """The keyframes of `source`; waits for a free child.
@@ -75,10 +68,13 @@ class DecoderPool:
         Raises PermanentError when the video is at fault, TransientError with DECODE_TIMEOUT or DECODER_CRASHED when
         the child had to be given up, and whatever `source` raised while its bytes were read.
         """
+        return self._with_child(lambda child: _Conversation(child, source, settings, self._limits).extract())
+
+    def _with_child(self, work: Callable[[Child], Result]) -> Result:
         with self._free:
             child = self._take()
             try:
-                return _Conversation(child, source, settings, self._limits).run()
+                return work(child)
             finally:
                 self._give_back(child)
 
@@ -90,7 +86,7 @@ class DecoderPool:
             self._give_back(child)
             return child.layers
 
-    def _take(self) -> _Child:
+    def _take(self) -> Child:
         with self._lock:
             if self._is_closed:
                 raise TransientError(Reason.INTERNAL_ERROR, "the decoder pool is closed")
@@ -101,12 +97,12 @@ class DecoderPool:
         if idle is not None:
             idle.close()  # it ended while idle (the kernel was short of memory, say): no video's fault
         try:
-            return _Child(self._nursery, self._limits)
+            return Child(self._nursery, self._limits)
         except (OSError, wire.WireError, ReportError) as error:
             self._one_less()
             raise TransientError(Reason.INTERNAL_ERROR, f"no decoder process could be started: {error}") from error
 
-    def _give_back(self, child: _Child) -> None:
+    def _give_back(self, child: Child) -> None:
         with self._lock:
             if child.is_trusted and child.videos < self._limits.videos_per_child and not self._is_closed:
                 self._idle.append(child)
@@ -140,189 +136,33 @@ class DecoderPool:
         self.close()
 
 
-class Nursery:
-    """The process that children are forked from, as the parent sees it; started when first needed. Thread-safe.
-
-    See `pipeline.video.nursery` for what is said. One that died is replaced, with the next child.
-    """
-
-    def __init__(self, module: str = NURSERY) -> None:
-        self._module = module
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-
-    def spawn(self, numbers: Mapping[str, int], descriptors: Sequence[int]) -> int:
-        """Forks a child; its process id. Raises OSError."""
-        with self._lock:
-            for attempt in (1, 2):
-                control = self._control or self._start()
-                try:
-                    answer = self._ask(control, {"op": "spawn", **numbers}, descriptors)
-                    break
-                except OSError:
-                    self._stop()
-                    if attempt == 2:
-                        raise
-        if "pid" not in answer:
-            raise OSError(str(answer.get("error")))
-        return int(answer["pid"])
-
-    def end(self, pid: int) -> int:
-        """Kills and reaps a child; how it ended: its exit code, negative for a signal. 0 where that is not known."""
-        with self._lock:
-            if self._control is None:
-                return 0
-            try:
-                return int(self._ask(self._control, {"op": "end", "pid": pid}, ()).get("code", 0))
-            except OSError:
-                self._stop()
-                return 0
-
-    def close(self) -> None:
-        with self._lock:
-            self._stop()
-
-    def _ask(self, control: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-        socket.send_fds(control, [json.dumps(request).encode()], list(descriptors))
-        data = control.recv(_MAX_ANSWER_BYTES)
-        if not data:
-            raise OSError("the process that decoders are forked from has ended")
-        answer: dict[str, Any] = json.loads(data)
-        return answer
-
-    def _start(self) -> socket.socket:
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", self._module, str(theirs.fileno())],
-                env=child_environment(),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                close_fds=True,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        self._control.settimeout(_NURSERY_S)
-        return self._control
-
-    def _stop(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-class _Child:
-    """One child process with its socket, its image memory and the pipe that its stderr goes to."""
-
-    def __init__(self, nursery: Nursery, limits: Limits) -> None:
-        self._nursery = nursery
-        self.image_bytes = 3 * limits.max_image_pixels
-        self.is_trusted = False
-        self.videos = 0
-        self._code: int | None = None
-        with ExitStack() as undo:
-            self.connection, theirs = socket.socketpair()
-            undo.callback(self.connection.close)
-            with theirs:
-                self.image_fd = _shared_memory(self.image_bytes)
-                undo.callback(os.close, self.image_fd)
-                self._stderr_fd, stderr_write_fd = os.pipe()
-                undo.callback(os.close, self._stderr_fd)
-                os.set_blocking(self._stderr_fd, False)
-                os.set_blocking(stderr_write_fd, False)  # a full pipe loses words, it stops no child
-                try:
-                    numbers = {
-                        "image_bytes": self.image_bytes,
-                        "memory_bytes": limits.memory_bytes,
-                        "open_files": limits.max_open_files,
-                    }
-                    self.pid = nursery.spawn(numbers, (theirs.fileno(), self.image_fd, stderr_write_fd))
-                finally:
-                    os.close(stderr_write_fd)
-            undo.callback(self.kill)
-            self.layers = self._hello()
-            undo.pop_all()
-
-    def _hello(self) -> tuple[str, ...]:
-        """Its first message: how it is confined."""
-        try:
-            message, _ = wire.receive(self.connection, wire.Deadline(_HELLO_S), 0)
-        except (wire.WireError, TimeoutError) as error:
-            raise OSError(f"it did not begin: {error} {self.stderr_tail()}") from error
-        return tuple(text(layer, 32) for layer in checked_list(message.get("layers")))
-
-    def is_alive(self) -> bool:
-        """Whether the other end of the socket is open and silent, as an idle child's is."""
-        self.connection.setblocking(False)
-        try:
-            self.connection.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
-
-    def stderr_tail(self) -> str:
-        """The last words, printable; empties the pipe."""
-        tail = b""
-        try:
-            while part := os.read(self._stderr_fd, 65536):
-                tail = (tail + part)[-_STDERR_TAIL_BYTES:]
-        except BlockingIOError:
-            pass
-        return text(" ".join(tail.decode("utf-8", "replace").split())[-200:])
-
-    def kill(self) -> int:
-        """Ends the process at once; how it ended, negative for a signal. What it died of before counts."""
-        if self._code is None:
-            self._code = self._nursery.end(self.pid)
-        return self._code
-
-    def close(self) -> None:
-        self.kill()
-        self.connection.close()
-        os.close(self.image_fd)
-        os.close(self._stderr_fd)
-
-
-def _shared_memory(size_bytes: int) -> int:
-    """A file descriptor of anonymous memory (an unlinked file where the system has none), of fixed size."""
-    if sys.platform == "linux":
-        fd = os.memfd_create("videosieve-image", os.MFD_CLOEXEC)
-    else:
-        fd, path = tempfile.mkstemp(prefix="videosieve-image")
-        Path(path).unlink()
-    os.ftruncate(fd, size_bytes)
-    return fd
-
-
 class _Conversation:
     """One video's exchange with a child. The child is trusted again only after a proper end of a sound video."""
 
-    def __init__(self, child: _Child, source: Source, settings: KeyframeSettings, limits: Limits) -> None:
+    def __init__(self, child: Child, source: Source, settings: KeyframeSettings, limits: Limits) -> None:
         self._child, self._source, self._settings, self._limits = child, source, settings, limits
         self._deadline = wire.Deadline(limits.wall_s)  # the source's own time is not charged to the child
         self._may_read_bytes = 2 * source.size_bytes + limits.read_slack_bytes
         self._read_bytes = self._ranges = self._requests = 0
 
-    def run(self) -> Extraction:
+    def extract(self) -> Extraction:
+        start_s = time.thread_time()
+        return self._guarded(lambda: self._extract(start_s))
+
+    def probe(self) -> Probe:
+        return self._guarded(self._probe)
+
+    def _guarded(self, exchange: Callable[[], Result]) -> Result:
+        """Carries the exchange out; what a child must not do becomes an error about its video."""
         child = self._child
         child.is_trusted = False
         child.videos += 1
-        start_s = time.thread_time()
         try:
-            extraction = self._exchange(start_s)
+            return exchange()
         except TimeoutError as error:
             child.kill()
-            raise TransientError(
-                Reason.DECODE_TIMEOUT, f"decoding took longer than {self._limits.wall_s:g} s"
-            ) from error
+            detail = f"decoding took longer than {self._limits.wall_s:g} s"
+            raise TransientError(Reason.DECODE_TIMEOUT, detail) from error
         except wire.WireError as error:
             raise self._crash(str(error), child.kill()) from error
         except ReportError as error:
@@ -330,16 +170,42 @@ class _Conversation:
             raise self._crash(str(error), 0) from error
         finally:
             child.stderr_tail()
-        return extraction
 
-    def _exchange(self, start_s: float) -> Extraction:
+    def _request(self, task: str) -> None:
         request = {
+            "task": task,
             "size_bytes": self._source.size_bytes,
             "settings": asdict(self._settings),
             "limits": asdict(self._limits),
             "suffix": suffix_of(self._source.name),
         }
         wire.send(self._child.connection, request, self._deadline)
+
+    def _rejected(self, message: Mapping[str, Any]) -> PermanentError:
+        rejection = read_rejection(message)
+        self._child.is_trusted = rejection.reason is not Reason.CORRUPT
+        return rejection
+
+    def _probe(self) -> Probe:
+        self._request("probe")
+        while True:
+            message, _ = wire.receive(self._child.connection, self._deadline, 0)
+            match message.get("kind"):
+                case "read":
+                    self._serve(message)
+                case "probed":
+                    probe = read_probe(message, self._limits)
+                    self._child.is_trusted = True
+                    return probe
+                case "rejected":
+                    raise self._rejected(message)
+                case "crashed":
+                    raise ReportError(text(message.get("detail")))
+                case _:
+                    raise ReportError("an unexpected message")
+
+    def _extract(self, start_s: float) -> Extraction:
+        self._request("extract")
         report: Report | None = None
         shown: list[tuple[Keyframe, BgrImage]] = []
         while True:
@@ -356,9 +222,7 @@ class _Conversation:
                     self._child.is_trusted = not any(w.startswith(_DAMAGED) for w in report.warnings)
                     return self._extraction(report, shown, message, start_s)
                 case "rejected":
-                    rejection = read_rejection(message)
-                    self._child.is_trusted = rejection.reason is not Reason.CORRUPT
-                    raise rejection
+                    raise self._rejected(message)
                 case "crashed":
                     raise ReportError(text(message.get("detail")))
                 case _:

@@ -28,7 +28,7 @@ from tests.hostile.making import encode, pictures
 from tests.hostile.saboteur import NURSERY, order
 
 SLOTS = 2
-LIMITS = replace(Limits(), wall_s=2.0)
+LIMITS = replace(Limits(), wall_s=2.0, memory_bytes=1024**3)
 _RESPAWN_S = 0.1
 
 

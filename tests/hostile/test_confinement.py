@@ -22,7 +22,7 @@ from tests.hostile import neighbours
 from tests.hostile.saboteur import NURSERY, order
 
 SETTINGS = KeyframeSettings()
-LIMITS = Limits(wall_s=2.0, cpu_s=1.0)
+LIMITS = Limits(wall_s=2.0, cpu_s=1.0, memory_bytes=700 * 1024**2)
 
 
 @pytest.fixture(scope="module")

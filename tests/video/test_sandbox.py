@@ -18,7 +18,8 @@ import pytest
 
 from pipeline.errors import PermanentError, Reason, SupersededError, TransientError
 from pipeline.media import KeyframeSettings
-from pipeline.video import sandbox, wire
+from pipeline.video import wire
+from pipeline.video.children import child_environment
 from pipeline.video.limits import Limits
 from pipeline.video.sandbox import DecoderPool
 from pipeline.video.source import ByteRange, LocalSource
@@ -258,9 +259,7 @@ def test_a_child_knows_no_secret(pool: DecoderPool, clip: Path, monkeypatch: pyt
         environment = Path(f"/proc/{newest}/environ").read_bytes()
         files = [entry.readlink() for entry in Path(f"/proc/{newest}/fd").iterdir()]
     assert b"hush" not in environment
-    assert {name.split(b"=")[0].decode() for name in environment.split(b"\0") if name} == set(
-        sandbox.child_environment()
-    )
+    assert {name.split(b"=")[0].decode() for name in environment.split(b"\0") if name} == set(child_environment())
     assert len(files) == 5, files  # stdin, stdout, stderr, the socket, the image memory
 
 
