@@ -23,7 +23,7 @@ _REPLACED = 0.38
 _REPLACED_AREA = 0.25
 _UNSEEN_RATIO, _UNSEEN_SHARE, _UNSEEN_DISTANCE = 2.2, 0.45, 0.97
 _STRONG_KEY_RATIO, _UNSEEN_KEY_RATIO = 2.4, 2.0
-_MOVING_BEFORE = 0.3
+_MOVING_BEFORE, _MOVING_AREA = 0.3, 0.4
 _STILL_AFTER = 0.05
 _FADING_AFTER = 0.6
 _STILL_SHARE = 0.35
@@ -35,7 +35,7 @@ _SECOND_SHARE = 0.7
 _MIN_BUMP, _BUMP_BESIDE_CUT, _BUMP_SHARE = 0.7, 1.0, 0.7
 _BUMP_BESIDE_CUT_S = 0.65
 _MIN_SHORT_BUMP = 0.35
-_MAX_BUMP_STEPS = 7
+_MAX_BUMP_STEPS = 6
 _INTO_BUMP_S, _INTO_BUMP_SHARE = 0.3, 0.4
 _OUTLIER = (3.0, 0.45)
 _SAME_EVENT_S = 0.25
@@ -136,8 +136,10 @@ class _Judge:
                 several = between if len(between) <= _FEW_KEYS and self.signals.has_short_gops else []
                 wanted = several or [self._likeliest(between, after)]
                 self.bisections += [(-distance, Run((key,))) for key in wanted]
-                if self.is_final:
+                if self.is_final and self.signals.has_short_gops:
                     self.unrefined(before, after, distance)
+                elif self.is_final:
+                    self.transitions(before, after, distance, is_explained=False)
                 return
         self.second_cut(before, distance)
         if self.signals.has_short_gops and self.told_by_sizes(before, after, distance):
@@ -154,7 +156,7 @@ class _Judge:
 
     def unrefined(self, before: int, after: int, distance: float) -> None:
         """Keys some seconds apart that differ, and nothing more may be read: the sample that stands out most."""
-        if not self.signals.has_short_gops or self.evidence.change(before, after).area < _REPLACED_AREA:
+        if self.evidence.change(before, after).area < _REPLACED_AREA:
             return
         inner = np.arange(before + 1, after)
         usable = inner[self.signals.is_reference[inner] & ~self.signals.index.is_key[inner]]
@@ -259,7 +261,7 @@ class _Judge:
             return True
         onward = self.evidence.across(tail) if tail else None
         moves_before = onward.distance if onward else 0.0
-        if moves_before < _MOVING_BEFORE:
+        if moves_before < _MOVING_BEFORE and (onward is None or onward.area < _MOVING_AREA):
             self.cuts.append(self.cut(key, distance * (1 - moves_before)))
             return True
         return self._moves_change(key, distance)

@@ -33,7 +33,7 @@ from tests.bench.results import OURS, ClipResult, Pool, as_json, clip_table, cos
 from tests.bench.scoring import read_truth
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
-EFFORTS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+EFFORTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Task:
     transnet: bool
     efforts: tuple[float, ...]
     reuse: bool = False
+    only_kept: bool = False
 
 
 @cache
@@ -67,18 +68,21 @@ def run_task(task: Task) -> ClipResult:
     measured: dict[str, Measured] = {OURS: measure_ours(_pool(), task.clip, KeyframeSettings())}
     if task.baselines:
         for name, detector in detectors(with_transnet=task.transnet).items():
-            measured[name] = _baseline(name, detector, task)
+            if found := _baseline(name, detector, task):
+                measured[name] = found
     efforts: list[Effort] = [measure_effort(task.clip, factor) for factor in task.efforts]
     truth, file_bytes = read_truth(task.clip), task.clip.stat().st_size
     return ClipResult(task.label, task.clip.stem, truth, file_bytes, frames, measured, efforts)
 
 
-def _baseline(name: str, detector: Detector, task: Task) -> Measured:
+def _baseline(name: str, detector: Detector, task: Task) -> Measured | None:
     """A detector's run, kept for `--reuse`: it depends on the clip and the machine, not on our code."""
     kept = CACHE / "baselines" / f"{task.label}-{task.clip.stem}-{task.clip.stat().st_size}-{name}.json"
     if task.reuse and kept.exists():
         found = json.loads(kept.read_text())
         return Measured(**found | {"cuts_s": tuple(found["cuts_s"])})
+    if task.only_kept:
+        return None
     measured = measure_baseline(detector, task.clip)
     kept.parent.mkdir(parents=True, exist_ok=True)
     facts = {"cpu_s": measured.cpu_s, "wall_s": measured.wall_s, "bytes_read": measured.bytes_read}
@@ -117,7 +121,10 @@ def _version(name: str) -> str:
 def _folders(options: argparse.Namespace) -> Mapping[str, Path]:
     if options.corpus:
         return {options.corpus.resolve().name: options.corpus}
-    return generate(QUICK if options.quick else FULL, tuple(options.set or SEEDS), options.jobs)
+    scale, labels = QUICK if options.quick else FULL, tuple(options.set or SEEDS)
+    if options.kept:
+        return {label: CACHE / scale.name / label for label in labels}
+    return generate(scale, labels, options.jobs)
 
 
 def _report(options: argparse.Namespace, pools: list[Pool], wall_s: float) -> None:
@@ -125,7 +132,7 @@ def _report(options: argparse.Namespace, pools: list[Pool], wall_s: float) -> No
     out, name = options.out, options.corpus.resolve().name if options.corpus else "generated"
     out.mkdir(parents=True, exist_ok=True)
     command = "make bench-keyframes" + (" CORPUS=DIR" if options.corpus else "")
-    command += ' BENCH_ARGS="--reuse"' if options.reuse else ""
+    command += ' BENCH_ARGS="--kept"' if options.kept else ' BENCH_ARGS="--reuse"' if options.reuse else ""
     machine = _machine()
     document = {"command": command, "machine": machine, "wall_s": round(wall_s), "pools": as_json(pools)}
     (out / f"keyframes-{name}.json").write_text(json.dumps(document, indent=1) + "\n")
@@ -161,6 +168,7 @@ def main() -> None:
     parser.add_argument("--group", help="only clips of this group")
     parser.add_argument("--ours", action="store_true", help="no baselines, no budget curve, nothing written")
     parser.add_argument("--reuse", action="store_true", help="take the baselines from earlier runs where there are any")
+    parser.add_argument("--kept", action="store_true", help="only such baselines: tables say on how many clips")
     parser.add_argument("--transnet", action="store_true", help="TransNetV2 too, where it is installed")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--out", type=Path, default=_DOCS)
@@ -168,7 +176,7 @@ def main() -> None:
     start_s = time.monotonic()
     efforts = () if options.ours else EFFORTS
     tasks = [
-        Task(label, clip, not options.ours, options.transnet, efforts, options.reuse)
+        Task(label, clip, not options.ours, options.transnet, efforts, options.reuse or options.kept, options.kept)
         for label, folder in _folders(options).items()
         for clip in sorted(folder.glob("*.mp4"))
         if clip.with_suffix(".json").exists() and options.group in {None, read_truth(clip).group}

@@ -48,10 +48,11 @@ def plot_cost(pools: Sequence[Pool], path: Path) -> None:
     """CPU seconds a clip by method, the median of each group."""
     plots = _pyplot()
     figure, axes = plots.subplots(figsize=(8, 3.5))
-    methods = pools[0].methods()
+    methods = list(dict.fromkeys(method for pool in pools for method in pool.methods()))
     for number, method in enumerate(methods):
         places = np.arange(len(pools)) + (number - (len(methods) - 1) / 2) * 0.8 / len(methods)
-        axes.bar(places, [pool.cpu_s(method) for pool in pools], 0.8 / len(methods), label=method)
+        heights = [pool.cpu_s(method) if method in pool.methods() else np.nan for pool in pools]
+        axes.bar(places, heights, 0.8 / len(methods), label=method)
     axes.set(yscale="log", ylabel="CPU s a clip (median)")
     axes.set_xticks(range(len(pools)), [f"{pool.label}\n{pool.group}" for pool in pools])
     axes.legend(fontsize=7)

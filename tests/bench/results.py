@@ -12,7 +12,9 @@ from tests.bench.scoring import Misses, Score, Truth, ratio, score
 
 OURS = "videosieve"
 REFERENCE = "ContentDetector"
-_QUALITY = "set|group|method|CPU s (median)|wall s|F1|precision|recall|hard|dissolves|fades|at flashes|at exposure"
+_QUALITY = (
+    "set|group|method|clips|CPU s (median)|wall s|F1|precision|recall|hard|dissolves|fades|at flashes|at exposure"
+)
 _COST = (
     "set|group|clips|CPU ms (median)|times cheaper than ContentDetector (median)|bytes %|MB|ranges (most)|frames %"
     "|onsets|false onsets a clip"
@@ -54,18 +56,22 @@ class Pool:
     group: str
     clips: tuple[ClipResult, ...]
 
+    def of(self, method: str) -> list[ClipResult]:
+        """The clips that a method was run on."""
+        return [clip for clip in self.clips if method in clip.methods]
+
     def score(self, method: str) -> Score:
-        return sum((clip.scores[method][0] for clip in self.clips), Score())
+        return sum((clip.scores[method][0] for clip in self.of(method)), Score())
 
     def cpu_s(self, method: str) -> float:
-        return median(clip.methods[method].cpu_s for clip in self.clips)
+        return median(clip.methods[method].cpu_s for clip in self.of(method))
 
     def cpu_ratio(self) -> float | None:
         ratios = [found for clip in self.clips if (found := clip.cpu_ratio()) is not None]
         return median(ratios) if ratios else None
 
     def methods(self) -> list[str]:
-        return list(self.clips[0].methods)
+        return list(dict.fromkeys(method for clip in self.clips for method in clip.methods))
 
 
 def pooled(clips: Iterable[ClipResult]) -> list[Pool]:
@@ -92,8 +98,9 @@ def quality_table(pools: Sequence[Pool]) -> str:
                     pool.label,
                     pool.group,
                     method,
+                    str(len(pool.of(method))),
                     f"{pool.cpu_s(method):.3f}",
-                    f"{median(clip.methods[method].wall_s for clip in pool.clips):.3f}",
+                    f"{median(clip.methods[method].wall_s for clip in pool.of(method)):.3f}",
                     *(f"{value:.3f}" for value in (found.f1, found.precision, found.recall)),
                     _of(found.hard, found.hard_of),
                     _of(found.dissolves, found.dissolves_of),
@@ -171,8 +178,9 @@ class CurvePoint:
 
 def curve(pool: Pool) -> list[CurvePoint]:
     points = []
-    for position, effort in enumerate(pool.clips[0].efforts):
-        runs = [(clip, clip.efforts[position]) for clip in pool.clips]
+    measured = [clip for clip in pool.clips if clip.efforts]
+    for position, effort in enumerate(measured[0].efforts if measured else ()):
+        runs = [(clip, clip.efforts[position]) for clip in measured]
         total = sum((score(clip.truth, run.cuts_s, run.onsets_s)[0] for clip, run in runs), Score())
         cpu_s = sum(run.cpu_s for _, run in runs) / len(runs)
         points.append(CurvePoint(effort.factor, cpu_s, total.f1, ratio(total.onsets, total.onsets_of)))
