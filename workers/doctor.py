@@ -14,7 +14,8 @@ from pipeline.models.onnx import runtime_description
 from pipeline.models.registry import WeightsStatus
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
-from workers.analysis import active_policy, open_registry
+from pipeline.video.confine import LAYERS
+from workers.analysis import active_policy, open_decoders, open_registry
 from workers.bootstrap import LocalServices, open_clients
 from workers.settings import Settings
 
@@ -38,6 +39,7 @@ def diagnose(settings: Settings) -> list[Finding]:
     """Look at everything; nothing is changed or started."""
     return [
         *_python(),
+        _sandbox(settings),
         *_policy_and_models(settings),
         *_local_extra(),
         *_services(settings),
@@ -48,6 +50,21 @@ def diagnose(settings: Settings) -> list[Finding]:
 def _python() -> Iterator[Finding]:
     yield Finding(Finding.OK, "Python", sys.version.split()[0])
     yield Finding(Finding.OK, "ONNX Runtime", runtime_description())
+
+
+def _sandbox(settings: Settings) -> Finding:
+    """Starts one decoder and has it say what it gave up."""
+    try:
+        with open_decoders(settings.decoder, processes=1) as decoders:
+            in_force = decoders.layers()
+    except VideosieveError as error:
+        return Finding(Finding.MISSING, "sandbox", error.detail)
+    absent = [layer for layer in LAYERS if layer not in in_force]
+    if not absent:
+        return Finding(Finding.OK, "sandbox", f"decoders are confined by {', '.join(in_force)}")
+    detail = f"decoders run without {' and '.join(absent)}, which this kernel or container does not offer: a decoder "
+    detail += "that is taken over is held less firmly; see docs/security.md"
+    return Finding(Finding.NOTE, "sandbox", detail)
 
 
 def _policy_and_models(settings: Settings) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pipeline.advice import advice
 from pipeline.runs import RunView, VerdictView
 from pipeline.verdict import RunState
 from workers.api.ports import Context
@@ -40,7 +41,8 @@ def shown_document(stored: Mapping[str, Any], run: RunView, sign: Callable[[str]
 
 
 def rejection(run: RunView) -> Document:
-    return {"state": run.state.value, "rejected": {"reason": run.reason, "detail": run.detail}}
+    why = {"reason": run.reason, "detail": run.detail, "advice": advice(run.reason or "")}
+    return {"state": run.state.value, "rejected": why}
 
 
 def evidence_pictures(stored: Mapping[str, Any], evidence: Sequence[int], sign: Callable[[str], str]) -> list[Document]:

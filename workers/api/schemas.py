@@ -112,6 +112,7 @@ class ResultVerdict(BaseModel):
 class Rejection(_Answer):
     reason: str | None = Field(examples=["not_a_video"])
     detail: str | None
+    advice: str | None = Field(None, description="a sentence for the sender, where the file is at fault")
 
 
 class Result(BaseModel):

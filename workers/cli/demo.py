@@ -15,7 +15,7 @@ from pipeline.errors import FatalError, Reason
 from workers.analysis import active_policy
 from workers.bootstrap import open_ledger
 from workers.cli.console import stdout
-from workers.cli.files import analysis_table, write_report
+from workers.cli.files import analysis_table, decided_by, write_report
 from workers.demo import CLIPS_WHEEL, Client, Upload, demo_key, follow, free_port, prepare_clips, write_results
 from workers.logs import configure_logs
 from workers.settings import Settings, load_settings
@@ -48,6 +48,7 @@ def demo(out: Path) -> None:
     write_results(documents, out)
     report = write_report(documents, out, title="videosieve demo")
     stdout().print(analysis_table(documents, list(active_policy(settings).decision.questions)))
+    click.echo(f"questions settled by: {decided_by(documents)}")
     click.echo(f"from upload to report in {time.monotonic() - started_s:.0f} s; open {report.resolve()}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def analyze(
         click.echo(f"report: {report}", err=True)
     if not as_json:
         stdout().print(analysis_table(documents, list(policy.decision.questions)))
+        click.echo(f"questions settled by: {decided_by(documents)}")
 
 
 def write_report(documents: Sequence[Document], out: Path, *, title: str) -> Path:
@@ -166,6 +168,13 @@ def analysis_table(documents: Sequence[Document], questions: Sequence[str]) -> T
             f"{cpu_s:.2f} s",
         )
     return table
+
+
+def decided_by(documents: Sequence[Document]) -> str:
+    """How many questions each stage settled, in words: `detector 5, classifier 1, left to a person 2`."""
+    counts = Counter(verdict["stage"] for document in documents for verdict in document.get("verdicts", ()))
+    waiting = counts.pop("review", 0)
+    return ", ".join([*(f"{stage} {count}" for stage, count in counts.items()), f"left to a person {waiting}"])
 
 
 def _answer(verdict: Document) -> Text:

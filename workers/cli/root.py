@@ -27,6 +27,7 @@ _COMMANDS = {
     "keyframes": "workers.cli.files",
     "models": "workers.cli.models",
     "policy": "workers.cli.setup",
+    "probe": "workers.cli.probe",
     "reconcile": "workers.cli.fleet",
     "review": "workers.cli.review",
     "runs": "workers.cli.review",
