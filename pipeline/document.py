@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pipeline.advice import advice
 from pipeline.analyze import Analysis
 from pipeline.cascade.cost import Bill
 from pipeline.cascade.policy import Policy
@@ -88,7 +89,7 @@ def rejected_document(path: str, error: VideosieveError) -> Document:
     return {
         "schema_version": SCHEMA_VERSION,
         "path": path,
-        "rejected": {"reason": error.reason.value, "detail": error.detail},
+        "rejected": {"reason": error.reason.value, "detail": error.detail, "advice": advice(error.reason)},
     }
 
 

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-REJECTIONS = {
-    "empty_file": "The file is empty.",
-    "not_a_video": "The file is not a video.",
-    "no_video_stream": "The file holds no pictures, only sound or other data.",
-    "unsupported_codec": "The pictures are coded in a way that cannot be read here.",
-    "no_frames": "The file announces pictures but holds none.",
-    "truncated": "The file breaks off before the first picture.",
-    "corrupt": "The file is damaged; no picture could be recovered.",
-    "too_large": "The file is larger than allowed.",
-    "too_long": "The video is longer than allowed.",
-    "too_many_pixels": "The pictures are larger than allowed.",
-    "decode_timeout": "Reading the pictures took longer than allowed.",
-    "decoder_crashed": "The decoder crashed on this file.",
-    "not_found": "The file was not there any more.",
-    "superseded": "The file was replaced by another version meanwhile.",
-}
+from pipeline.advice import advice
+
 REVIEW_REASONS = {
     "undecided": "no stage was sure enough",
     "no_vlm": "no vision-language model is configured",
@@ -43,8 +29,8 @@ def words(name: str) -> str:
 
 
 def rejection_sentence(reason: str) -> str:
-    """What a rejection reason means, as one sentence."""
-    return REJECTIONS.get(reason, "The file could not be analysed.")
+    """What a rejection reason means, and what its sender can do, as one sentence."""
+    return advice(reason) or "The file could not be analysed."
 
 
 def clock(t_s: float) -> str:

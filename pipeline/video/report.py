@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 _MAX_WARNINGS = 32
 _MAX_TEXT = 300
 _MAX_EVENTS = 100_000
-_REJECTING = frozenset(
+REJECTING = frozenset(
     (
         Reason.EMPTY_FILE,
         Reason.NOT_A_VIDEO,
@@ -168,7 +168,7 @@ def read_keyframe(message: Json, limits: Limits) -> Keyframe:
 def read_rejection(message: Json) -> PermanentError:
     """The rejection in `message`; a reason that is none of a video's faults raises ReportError."""
     reason = message.get("reason")
-    if reason not in _REJECTING:
+    if reason not in REJECTING:
         raise ReportError("an unknown reason")
     return PermanentError(Reason(reason), text(message.get("detail")))
 

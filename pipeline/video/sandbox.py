@@ -78,6 +78,10 @@ class DecoderPool:
             finally:
                 self._give_back(child)
 
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
     def layers(self) -> tuple[str, ...]:
         """How a child of this pool is confined, as it says itself: which of `confine.LAYERS` are in force."""
         with self._free:

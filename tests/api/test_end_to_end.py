@@ -14,6 +14,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pipeline.advice import advice
 from pipeline.errors import Reason
 from pipeline.media import ObjectRef
 from pipeline.runs import Claimed, Commit, Lane
@@ -182,7 +183,7 @@ def test_a_rejected_video_says_why(stage: Stage, stack: Wiring) -> None:
     stage.ledger.commit(claimed.run_id, claimed.fence, rejected)
     result = stage.tenant.get(created["status_url"] + "/result").json()
     assert result["state"] == "rejected"
-    assert result["rejected"] == {"reason": "not_a_video", "detail": "plain text"}
+    assert result["rejected"] == {"reason": "not_a_video", "detail": "plain text", "advice": advice("not_a_video")}
 
 
 def test_another_tenant_sees_nothing_of_it(stage: Stage, stack: Wiring) -> None:

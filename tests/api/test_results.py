@@ -8,6 +8,7 @@ from uuid import UUID
 import httpx
 import pytest
 
+from pipeline.advice import advice
 from pipeline.verdict import Answer, RunState
 from tests.api.fakes import FakeServices, verdict_view
 
@@ -83,7 +84,7 @@ def test_a_run_that_ended_without_a_result_says_why(
         "run_id": str(run.run_id),
         "trace_id": upload["trace_id"],
         "state": state.value,
-        "rejected": {"reason": "not_a_video", "detail": "plain text"},
+        "rejected": {"reason": "not_a_video", "detail": "plain text", "advice": advice("not_a_video")},
     }
 
 

@@ -163,7 +163,11 @@ def test_a_rejected_document_says_why() -> None:
     assert document == {
         "schema_version": 1,
         "path": "x.mp4",
-        "rejected": {"reason": "too_long", "detail": "longer than 4 h"},
+        "rejected": {
+            "reason": "too_long",
+            "detail": "longer than 4 h",
+            "advice": "The video is too long: cut it into shorter parts.",
+        },
     }
     assert_plain(document)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.advice import ADVICE
 from pipeline.document import Document
 from pipeline.errors import Reason
 from pipeline.report import render_report
 from pipeline.report.money import money_text
 from pipeline.report.page import MAX_VIDEOS_IN_FULL
-from pipeline.report.wording import REJECTIONS
 from tests.report.samples import HOSTILE_NAME, Shelf, analysed, crowd, extraction, gallery, picture, rejected
 
 VOID = {"meta", "img", "input", "link", "br", "hr", "base"}
@@ -175,10 +175,10 @@ def test_a_verdict_names_model_weights_policy_hash_and_owner() -> None:
     assert "trust-and-safety" in html
 
 
-@pytest.mark.parametrize("reason", sorted(REJECTIONS))
+@pytest.mark.parametrize("reason", sorted(ADVICE))
 def test_every_rejection_has_its_sentence(reason: str) -> None:
     text = Page(render([rejected("a.mp4", Reason(reason), "the detail")])).text
-    assert REJECTIONS[reason] in text
+    assert ADVICE[Reason(reason)] in text
     assert "the detail" in text
 
 

@@ -76,3 +76,13 @@ def test_a_data_folder_that_does_not_exist_yet_is_measured_at_its_parent(
 ) -> None:
     monkeypatch.setenv("VIDEOSIEVE_DATA_DIR", "deep/er/folder")
     assert str(tmp_path) in findings()["disk"].detail
+
+
+def test_the_sandbox_says_what_it_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = findings()["sandbox"]
+    assert found.level in {Finding.OK, Finding.NOTE}
+    assert "resource limits" in found.detail or "without" in found.detail
+    monkeypatch.setattr("pipeline.video.sandbox.DecoderPool.layers", lambda _: ("resource limits",))
+    found = findings()["sandbox"]
+    assert found.level == Finding.NOTE
+    assert "without Landlock and seccomp" in found.detail
