@@ -32,7 +32,7 @@ _ONSET_S = 0.2
 _MIN_AREA, _MAX_AREA = 0.0012, 0.4
 _STILL_LEVELS = 3.0
 _BASE_HALF_S = 6.0
-_MIN_LOOKS, _MIN_GROUND_KEYS, _GROUND_KEYS = 3, 3, 5
+_MIN_LOOKS, _GROUND_KEYS = 3, 5
 _BLACK_LEVEL, _USUAL_LIGHT = 16.0, 90.0
 _CHANGED_LEVELS, _NOISE_FACTOR = 9.0, 4.0
 _CLOSE_ENOUGH_S = 2.1
@@ -194,9 +194,7 @@ def _grounds(exposed: NDArray[np.float32], position: int) -> list[NDArray[np.flo
     """The background before and after one of a shot's pictures: things that are put down or taken away change it."""
     before = exposed[max(0, position - _GROUND_KEYS) : position]
     after = exposed[position + 1 : position + 1 + _GROUND_KEYS]
-    enough = [side for side in (before, after) if len(side) >= _MIN_GROUND_KEYS]
-    sides = enough or [np.concatenate([before, after])]
-    return [np.asarray(np.median(side, axis=0), np.float32) for side in sides]
+    return [np.asarray(np.median(side, axis=0), np.float32) for side in (before, after) if len(side)]
 
 
 def _by_looks(signals: Signals, looks: Sequence[_Look]) -> list[Motion]:

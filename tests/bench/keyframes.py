@@ -33,7 +33,7 @@ from tests.bench.results import OURS, ClipResult, Pool, as_json, clip_table, cos
 from tests.bench.scoring import read_truth
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
-EFFORTS = (0.25, 0.5, 1.0, 2.0, 4.0)
+EFFORTS = (0.25, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)

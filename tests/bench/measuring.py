@@ -36,19 +36,21 @@ class Measured:
 
 
 def tree_cpu_s() -> float:
-    """User and system time so far of this process and of its living children, from the scheduler's own clock."""
-    return time.process_time() + sum(map(_process_cpu_s, _children()))
+    """User and system time so far of this process and of its living descendants, from the scheduler's own clock."""
+    return time.process_time() + sum(map(_process_cpu_s, _descendants("self")))
 
 
-def _children() -> list[int]:
+def _descendants(pid: str) -> list[str]:
+    """The decoder is a child of a child: a lean process forks it."""
     try:
-        tasks = list(Path("/proc/self/task").iterdir())
-        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [child for task in tasks for child in (task / "children").read_text().split()]
     except OSError as error:
-        raise SystemExit("processor time of child processes is read from Linux's /proc") from error
+        raise SystemExit("processor time of other processes is read from Linux's /proc") from error
+    return children + [further for child in children for further in _descendants(child)]
 
 
-def _process_cpu_s(pid: int) -> float:
+def _process_cpu_s(pid: str) -> float:
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * _NANOSECONDS
 
@@ -65,6 +67,10 @@ def _once(pool: DecoderPool, clip: Path, settings: KeyframeSettings) -> Measured
         found = pool.extract(source, settings)
     images = tuple(encode_jpeg(image) for image in found.images)
     cpu_s, wall_s = tree_cpu_s() - cpu_s, time.monotonic() - wall_s
+    if cpu_s < 0.9 * found.cost.cpu_s:
+        raise SystemExit(
+            f"{clip}: {cpu_s:.3f} s were measured, but {found.cost.cpu_s:.3f} s reported: a process was missed"
+        )
     return Measured(
         cpu_s=cpu_s,
         wall_s=wall_s,
