@@ -301,11 +301,16 @@ class _Judge:
         steps = [_steps_within(self.signals, before, after, bump) for bump in bumps]
         run = transition_run(self.signals, before, after)
         if self.signals.can_patch and len(run.samples) > 1:
-            if run in self.evidence.done:
-                return self._replacing(run, zip(bumps, steps, strict=True), distance)
-            if not self.is_final:
+            is_done = run in self.evidence.done
+            if not is_done and not self.is_final:
                 self.wishes.append(run)
                 return True
+            if is_done and (self._replacing(run, zip(bumps, steps, strict=True), distance) or is_explained):
+                return True
+            if is_done:  # a slow blend is coded in many small steps: what else would make the keys differ?
+                bumps = [bump for bump in bumps if bump.rise >= _BUMP_BESIDE_CUT]
+                if not bumps:
+                    return False
         clearest = max(bump.rise for bump in bumps)
         floor = max(_BUMP_SHARE * clearest, _BUMP_BESIDE_CUT if is_explained else _MIN_BUMP)
         taken = [

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.errors import PermanentError, Reason
@@ -76,6 +77,28 @@ def test_all_intra_streams_are_sampled(pool: DecoderPool, tmp_path: Path) -> Non
     found = extraction(pool, tmp_path / "a.mov")
     assert found.cuts_s == pytest.approx((3.0,), abs=0.5)
     assert found.cost.frames_decoded < 40
+
+
+def test_a_small_file_is_read_in_a_few_ranges_and_its_keys_are_decoded_once(pool: DecoderPool, tmp_path: Path) -> None:
+    path = clips.write_cuts(tmp_path / "a.mp4", (2.0, 3.0, 2.0))
+    found = extraction(pool, path)
+    assert path.stat().st_size < 1_000_000
+    assert found.cost.ranges <= 5
+    assert found.cost.frames_decoded <= 12
+
+
+def test_a_dissolve_is_found_within_its_range_and_a_flash_is_no_cut(pool: DecoderPool, tmp_path: Path) -> None:
+    grain = np.random.default_rng(3)
+    one, other = (np.clip(clips.scene(s) + grain.normal(0, 20, (180, 320, 1)), 0, 255) for s in (11, 12))
+    frames = []
+    for number in range(360):
+        share = float(np.clip((number - 200) / 30, 0, 1))
+        image = (1 - share) * one + share * other + (90 if number in {80, 81} else 0)
+        frames.append(np.clip(image, 0, 255).astype(np.uint8))
+    write_clip(tmp_path / "a.mp4", frames, 30, options={"preset": "veryfast", "g": "250"})
+    found = extraction(pool, tmp_path / "a.mp4")
+    assert len(found.cuts_s) == 1
+    assert 200 / 30 - 0.1 <= found.cuts_s[0] <= 230 / 30 + 0.1
 
 
 def test_a_single_frame_is_its_own_keyframe(pool: DecoderPool, tmp_path: Path) -> None:
