@@ -24,7 +24,7 @@ LANDLOCK = "Landlock"
 SECCOMP = "seccomp"
 LAYERS = (RESOURCE_LIMITS, LANDLOCK, SECCOMP)
 
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 
 
 def confine(*, memory_bytes: int, open_files: int) -> tuple[str, ...]:
@@ -35,6 +35,7 @@ def confine(*, memory_bytes: int, open_files: int) -> tuple[str, ...]:
     with contextlib.suppress(OSError):  # when memory runs short, this process goes first
         Path("/proc/self/oom_score_adj").write_text("1000")
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_SET_DUMPABLE, 0)  # where dumps go to a program, the limit on their size does not stop them
     layers = [RESOURCE_LIMITS]
     if _landlock():
         layers.append(LANDLOCK)

@@ -85,7 +85,8 @@ def compared(healthy: int, faulty: Mapping[str, int]) -> dict[str, object]:
         together = run(folder, healthy, faulty, clip)
         again = run(folder, healthy, {}, clip)
     alone_s = fmean(alone.cpu_s + again.cpu_s)
-    allowed_s = 1.15 * (faulty.get("hang", 0) * LIMITS.wall_s + sum(faulty.values()) * _RESPAWN_S) / SLOTS
+    at_their_limit = faulty.get("hang", 0) + faulty.get("hunger", 0)  # memory takes time to be used up, this at most
+    allowed_s = 1.15 * (at_their_limit * LIMITS.wall_s + sum(faulty.values()) * _RESPAWN_S) / SLOTS
     return {
         "outcomes": together.outcomes,
         "cpu_ms_alone": round(alone_s * 1000, 2),

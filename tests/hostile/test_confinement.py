@@ -59,6 +59,27 @@ def test_a_taken_over_child_can_do_nothing_but_talk(pool: DecoderPool, tmp_path:
     assert not Path("/tmp/vs-escaped").exists()
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux" or confine.landlock_abi() < 6 or platform.machine() not in {"x86_64", "aarch64"},
+    reason="needs a kernel that offers both",
+)
+@pytest.mark.parametrize(
+    ("nursery", "layer", "still_forbidden"),
+    [
+        ("tests.hostile.seccomp_alone", confine.SECCOMP, {"read a file", "a TCP socket", "another program", "fork"}),
+        ("tests.hostile.landlock_alone", confine.LANDLOCK, {"read a file", "list a folder", "write a file", "TCP"}),
+    ],
+)
+def test_each_fence_holds_without_the_other(
+    tmp_path: Path, nursery: str, layer: str, still_forbidden: set[str]
+) -> None:
+    with DecoderPool(1, LIMITS, nursery=nursery) as pool:
+        assert pool.layers() == (confine.RESOURCE_LIMITS, layer)
+        with pytest.raises(PermanentError) as raised:
+            ordered(pool, tmp_path, "break out")
+    assert not [what for what in still_forbidden if f"'{what}'" in raised.value.detail], raised.value.detail
+
+
 def test_the_pool_says_how_its_children_are_confined(pool: DecoderPool) -> None:
     layers = pool.layers()
     assert confine.RESOURCE_LIMITS in layers
