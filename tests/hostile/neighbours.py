@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from pipeline.errors import VideosieveError
 from pipeline.media import BgrImage, KeyframeSettings
@@ -92,6 +92,7 @@ def compared(healthy: int, faulty: Mapping[str, int]) -> dict[str, object]:
         "cpu_ms_alone": round(alone_s * 1000, 2),
         "cpu_ms_together": round(fmean(together.cpu_s) * 1000, 2),
         "cpu_ratio": round(fmean(together.cpu_s) / alone_s, 4),
+        "cpu_ratio_of_medians": round(median(together.cpu_s) / median(alone.cpu_s + again.cpu_s), 4),
         "wall_s_alone": round((alone.wall_s + again.wall_s) / 2, 2),
         "wall_s_together": round(together.wall_s, 2),
         "added_wall_s": round(together.wall_s - (alone.wall_s + again.wall_s) / 2, 2),
