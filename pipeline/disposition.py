@@ -51,11 +51,12 @@ def backoff_s(attempt: int) -> float:
     return min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** min(max(0, attempt - 1), 16))
 
 
-def disposition(error: VideosieveError | None, *, attempts: int, faults: int) -> Disposition:
+def disposition(error: VideosieveError | None, *, attempts: int, faults: int, deliveries: int = 1) -> Disposition:
     """What to do after `error` (None: an unforeseen exception, a fault in our code).
 
     `attempts` counts the claims of this run including this one, `faults` the earlier crashes and hangs that were
-    charged to its video.
+    charged to its video. `deliveries` counts how often the message came: an outage counts no attempt, but is waited
+    for longer each time.
     """
     match error:
         case PermanentError(reason=Reason.UNKNOWN_MESSAGE | Reason.UNKNOWN_POLICY):
@@ -71,7 +72,7 @@ def disposition(error: VideosieveError | None, *, attempts: int, faults: int) ->
                 return Disposition(Action.ACKNOWLEDGE, RunState.REJECTED, fault=True)
             return Disposition(Action.RETRY, RunState.QUEUED, backoff_s(1), fault=True)
         case TransientError():  # an outage rejects nobody's video, however long it lasts
-            return Disposition(Action.RETRY, RunState.QUEUED, error.retry_after_s or backoff_s(attempts))
+            return Disposition(Action.RETRY, RunState.QUEUED, error.retry_after_s or backoff_s(deliveries))
         case FatalError():
             return Disposition(Action.STOP, RunState.QUEUED)
         case _:

@@ -16,10 +16,11 @@ from pipeline.media import ObjectRef
 
 MAX_MESSAGE_CHARS = 1_100_000  # SQS takes 1 MiB
 
-Bucket = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+Bucket = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")]
+"""A bucket's name; access points and the like, which are addressed otherwise, are not what S3 sends events about."""
 Key = Annotated[str, StringConstraints(min_length=1, max_length=3072)]
-Word = Annotated[str, StringConstraints(max_length=1024)]
-"""A version id, an ETag, a hash or a trace id."""
+Word = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]{0,1024}$")]
+"""Travels in HTTP headers: a version id, an ETag, a hash or a trace id."""
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 """Bytes; the ledger keeps them as BIGINT."""
 

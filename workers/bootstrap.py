@@ -7,7 +7,7 @@ running in `data_dir` are used, and a database of our own is started for the tim
 from __future__ import annotations
 
 import json
-import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -20,13 +20,21 @@ from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
 from workers.local import EmbeddedPostgres
 from workers.settings import Settings
+from workers.watched import FolderInUseError, is_owned
 
 SERVICES_FILE = "services.json"
+UP_LOCK = "up.lock"
+START_WAIT_S = 60.0
+"""How long a command waits for an `up` that is starting, or for another command that uses the data folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalServices:
-    """What a running `videosieve up` offers to other commands of the same data folder."""
+    """What a running `videosieve up` offers to other commands of the same data folder.
+
+    It writes this down once all of it is ready, and holds a lock (UP_LOCK) as long as it lives: a file that a killed
+    `up` left behind is not believed.
+    """
 
     pid: int
     endpoint_url: str
@@ -42,22 +50,20 @@ class LocalServices:
         partial.chmod(0o600)
         partial.replace(path)
 
-    @classmethod
-    def remove(cls, data_dir: Path) -> None:
-        """Withdraw what this process wrote; another `up`'s word stays."""
-        found = cls.running(data_dir)
-        if found is not None and found.pid == os.getpid():
-            (data_dir / SERVICES_FILE).unlink(missing_ok=True)
+    @staticmethod
+    def remove(data_dir: Path) -> None:
+        """Withdraw it. For the holder of the lock only."""
+        (data_dir / SERVICES_FILE).unlink(missing_ok=True)
 
     @classmethod
     def running(cls, data_dir: Path) -> LocalServices | None:
-        """The services of a live `up`, None where there is none."""
+        """The services of a live `up` that is ready, None where there is none."""
         try:
-            found = cls(**json.loads((data_dir / SERVICES_FILE).read_text()))
-            os.kill(found.pid, 0)
+            if not is_owned(data_dir / UP_LOCK):
+                return None
+            return cls(**json.loads((data_dir / SERVICES_FILE).read_text()))
         except (OSError, ValueError, TypeError):
             return None
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +101,27 @@ def database_url(settings: Settings) -> Iterator[str]:
     """The ledger's database for the length of the `with` block."""
     if settings.database.url is not None:
         yield settings.database.url.get_secret_value()
-    elif local := LocalServices.running(settings.data_dir):
-        yield local.database_url
+    elif isinstance(found := _embedded_database(settings.data_dir), LocalServices):
+        yield found.database_url
     else:
-        with EmbeddedPostgres(settings.data_dir) as postgres:
-            migrate.upgrade(postgres.url)  # our own, so ours to keep current
-            yield postgres.url
+        with found:
+            migrate.upgrade(found.url)  # our own, so ours to keep current
+            yield found.url
+
+
+def _embedded_database(data_dir: Path) -> LocalServices | EmbeddedPostgres:
+    """The database of a running `up`, or one that was started for us; waits for whoever is starting or using it."""
+    deadline_s = time.monotonic() + START_WAIT_S
+    while (local := LocalServices.running(data_dir)) is None:
+        postgres = EmbeddedPostgres(data_dir)
+        try:
+            postgres.start()
+            return postgres
+        except FolderInUseError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.1)
+    return local
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,17 +41,9 @@ def prepare_clips(folder: Path) -> list[Path]:
     montage = folder / MONTAGE
     if not montage.exists():
         partial = montage.with_name("partial-" + MONTAGE)
-        write_montage(partial, list(paths.values()), shot_s=5.0, duration_s=60.0, width=640, height=360, fps=25)
+        write_montage(partial, list(paths.values()), shot_s=4.0, duration_s=60.0, width=640, height=360, fps=25)
         partial.replace(montage)
     return [*paths.values(), montage]
-
-
-def free_port() -> int:
-    """A TCP port on loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def demo_key(ledger: Ledger) -> str:

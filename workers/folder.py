@@ -39,6 +39,8 @@ def find_files(paths: Sequence[Path], *, leave_out: Path | None = None) -> list[
     found: dict[Path, Path] = {}
     for path in paths:
         try:
+            if left_out is not None and path.resolve() == left_out:
+                raise UserError(Reason.BAD_INPUT, f"{path} is the output folder itself; choose another one with --out")
             if not path.exists():
                 raise UserError(Reason.BAD_INPUT, f"{path}: no such file or folder")
             for file in _below(path, left_out) if path.is_dir() else [path]:

@@ -251,7 +251,7 @@ class EmbeddedAws:
             (home / folder).mkdir(parents=True, exist_ok=True)
         self._lock = own_folder(self.data_dir / "aws.lock", self.data_dir)
         try:
-            _require_free(self.port)
+            require_free(self.port, "VIDEOSIEVE_LOCAL__AWS_PORT")
             self._child = WatchedProcess(
                 [sys.executable, "-P", "-m", "ministack"],
                 stop_signal=signal.SIGTERM,
@@ -376,8 +376,16 @@ def _extra_missing(package: str) -> FatalError:
     return FatalError(Reason.MISSING_DEPENDENCY, f"{package} is not installed: run pip install 'videosieve[local]'")
 
 
-def _require_free(port: int) -> None:
-    """UserError if `port` stays taken; a server of ours that was killed a moment ago may still hold it."""
+def free_port() -> int:
+    """A TCP port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def require_free(port: int, setting: str) -> None:
+    """UserError that names `setting` if `port` stays taken; a server of ours, just killed, may still hold it."""
     deadline = time.monotonic() + PORT_DEADLINE_S
     while True:
         with socket.socket() as probe:
@@ -387,6 +395,6 @@ def _require_free(port: int) -> None:
                 return
             except OSError as error:
                 if time.monotonic() > deadline:
-                    detail = f"port {port} cannot be used ({error.strerror}); choose another port"
+                    detail = f"port {port} cannot be used ({error.strerror}); set {setting} to a free one"
                     raise UserError(Reason.BAD_SETTING, detail) from error
         time.sleep(POLL_S)

@@ -162,7 +162,12 @@ class Screener:
 
     def _dispose(self, event: VideoEvent, flight: Flight, claim: Claimed, error: VideosieveError | None) -> Disposition:
         """Record in the ledger what `error` means for the run."""
-        decided = disposition(error, attempts=claim.attempts, faults=claim.faults)
+        decided = disposition(
+            error,
+            attempts=claim.attempts,
+            faults=claim.faults,
+            deliveries=flight.message.receive_count,
+        )
         reason, detail = _words(error)
         self._note(decided, reason, detail)
         try:
@@ -193,7 +198,7 @@ class Screener:
         """What becomes of an event that no run could be claimed for."""
         if isinstance(error, FatalError):
             raise error
-        decided = disposition(error, attempts=1, faults=0)
+        decided = disposition(error, attempts=1, faults=0, deliveries=flight.message.receive_count)
         reason, detail = _words(error)
         self._note(decided, reason, detail)
         if decided.action is Action.DEAD_LETTER:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -136,6 +136,16 @@ class Settings(BaseSettings):
     api: ApiSettings = ApiSettings()
     local: LocalSettings = LocalSettings()
     log: LogSettings = LogSettings()
+
+    @field_validator("data_dir")
+    @classmethod
+    def _data_dir_is_a_folder(cls, value: Path) -> Path:
+        if value == Path():
+            raise ValueError("must name a folder")
+        folder = value.expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder")
+        return folder
 
     @classmethod
     def settings_customise_sources(

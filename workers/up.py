@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -16,18 +17,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pipeline.cascade.policy import Policy
-from pipeline.errors import FatalError, Reason
+from pipeline.errors import FatalError, Reason, UserError
 from pipeline.models.registry import Registry, WeightsStatus
 from pipeline.stores import migrate
 from pipeline.stores.aws import connect, wire
 from workers.analysis import active_policy, open_registry
-from workers.bootstrap import LocalServices, wiring
-from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres
+from workers.bootstrap import UP_LOCK, LocalServices, wiring
+from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres, free_port, require_free
 from workers.settings import Settings
 from workers.stopping import stop_on_signals, wait_for_stop
-from workers.watched import WatchedProcess
+from workers.watched import FolderInUseError, WatchedProcess, disown_folder, own_folder
 
 Say = Callable[[str], None]
 
@@ -77,47 +79,116 @@ class _Supervised:
 
 @contextmanager
 def local_services(settings: Settings, say: Say) -> Iterator[LocalServices]:
-    """Run everything for the length of the `with` block. API and worker are up when it begins.
+    """Run everything for the length of the `with` block; all of it is ready when it begins.
 
-    Raises UserError when a port or the data folder is taken, FatalError when something does not start.
+    Raises UserError when a port or the data folder is taken or services are set that this would run beside, FatalError
+    when something does not start.
     """
-    data_dir = settings.data_dir.expanduser().absolute()
+    data_dir = settings.data_dir.absolute()
+    _refuse_foreign_services(settings)
     policy = active_policy(settings)
     pull_missing(open_registry(settings), policy, say)
     with ExitStack() as stack:
-        stack.callback(LocalServices.remove, data_dir)  # last of all: `stop_running` waits for it
+        _own(data_dir, stack)
+        api_port = _checked_ports(settings)
         postgres_url = stack.enter_context(EmbeddedPostgres(data_dir)).url
         migrate.upgrade(postgres_url)
-        aws = stack.enter_context(EmbeddedAws(data_dir, settings.local.aws_port))
-        clients = connect(
-            endpoint_url=aws.endpoint_url,
-            region=settings.aws.region,
-            access_key_id=AWS_KEY,
-            secret_access_key=AWS_SECRET,
-        )
-        stack.callback(clients.close)
-        wire(clients, wiring(settings), region=settings.aws.region)
+        aws = stack.enter_context(EmbeddedAws(data_dir, settings.local.aws_port or free_port()))
+        _wire(settings, aws.endpoint_url)
         services = LocalServices(
             pid=os.getpid(),
             endpoint_url=aws.endpoint_url,
             access_key_id=AWS_KEY,
             secret_access_key=AWS_SECRET,
             database_url=postgres_url,
-            api_url=f"http://{settings.api.host}:{settings.api.port}",
+            api_url=f"http://{_reachable(settings.api.host)}:{api_port}",
         )
-        services.write(data_dir)
-        stopping = threading.Event()
-        environment = {**os.environ, "VIDEOSIEVE_DATA_DIR": str(data_dir)}
-        children = []
+        environment = _environment(services, data_dir, api_port)
+        children: list[_Supervised] = []
         for name in ("api", "worker"):
             children.append(_Supervised(name, data_dir / f"{name}.log", environment))
             stack.callback(children[-1].process.stop)
+        _wait_until_ready(services.api_url, children)
+        services.write(data_dir)
+        stopping = threading.Event()
         supervisor = threading.Thread(target=_supervise, args=(children, stopping, say), daemon=True)
-        _wait_for_api(services.api_url, children)
         supervisor.start()
         stack.callback(supervisor.join)
         stack.callback(stopping.set)
         yield services
+
+
+def _own(data_dir: Path, stack: ExitStack) -> None:
+    """Become the one `up` of the data folder; what a killed one left behind is forgotten."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            Reason.BAD_SETTING, f"data folder {data_dir}: {error.strerror}; set VIDEOSIEVE_DATA_DIR"
+        ) from None
+    try:
+        lock = own_folder(data_dir / UP_LOCK, data_dir)
+    except FolderInUseError:
+        raise UserError(
+            Reason.BAD_SETTING, f"another `videosieve up` runs on {data_dir}; `videosieve down` stops it"
+        ) from None
+    stack.callback(disown_folder, lock)
+    LocalServices.remove(data_dir)
+    stack.callback(LocalServices.remove, data_dir)
+
+
+def _refuse_foreign_services(settings: Settings) -> None:
+    for name, value in (
+        ("VIDEOSIEVE_DATABASE__URL", settings.database.url),
+        ("VIDEOSIEVE_AWS__ENDPOINT_URL", settings.aws.endpoint_url),
+    ):
+        if value is not None:
+            raise UserError(
+                Reason.BAD_SETTING,
+                f"`up` runs services of its own, but {name} is set: unset it, or run `api` and `worker`",
+            )
+
+
+def _checked_ports(settings: Settings) -> int:
+    """The API's port. UserError where one is taken: the answers of whoever has it would be taken for ours."""
+    if settings.api.port:
+        require_free(settings.api.port, "VIDEOSIEVE_API__PORT")
+    if settings.worker.metrics_port:
+        require_free(settings.worker.metrics_port, "VIDEOSIEVE_WORKER__METRICS_PORT")
+    return settings.api.port or free_port()
+
+
+def _wire(settings: Settings, endpoint_url: str) -> None:
+    clients = connect(
+        endpoint_url=endpoint_url,
+        region=settings.aws.region,
+        access_key_id=AWS_KEY,
+        secret_access_key=AWS_SECRET,
+    )
+    try:
+        wire(clients, wiring(settings), region=settings.aws.region)
+    finally:
+        clients.close()
+
+
+def _environment(services: LocalServices, data_dir: Path, api_port: int) -> dict[str, str]:
+    """Where API and worker find everything."""
+    return {
+        **os.environ,
+        "VIDEOSIEVE_DATA_DIR": str(data_dir),
+        "VIDEOSIEVE_DATABASE__URL": services.database_url,
+        "VIDEOSIEVE_AWS__ENDPOINT_URL": services.endpoint_url,
+        "VIDEOSIEVE_AWS__ACCESS_KEY_ID": services.access_key_id,
+        "VIDEOSIEVE_AWS__SECRET_ACCESS_KEY": services.secret_access_key,
+        "VIDEOSIEVE_API__PORT": str(api_port),
+    }
+
+
+def _reachable(host: str) -> str:
+    """`host` as this machine reaches it in a URL."""
+    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - an address that is compared with
+    host = loopback.get(host, host)
+    return f"[{host}]" if ":" in host else host
 
 
 def _supervise(children: list[_Supervised], stopping: threading.Event, say: Say) -> None:
@@ -161,22 +232,44 @@ def pull_missing(registry: Registry, policy: Policy, say: Say) -> None:
         registry.path(name)
 
 
-def _wait_for_api(url: str, children: list[_Supervised]) -> None:
-    host, _, port = url.removeprefix("http://").partition(":")
+def _wait_until_ready(api_url: str, children: list[_Supervised]) -> None:
+    api, worker = children
+    parts = urlsplit(api_url)
 
     def answers() -> bool:
-        connection = http.client.HTTPConnection(host, int(port), timeout=2)
+        if not worker.process.is_running:
+            raise FatalError(Reason.INTERNAL_ERROR, f"the worker does not start: {last_line(worker.log)}")
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == http.HTTPStatus.OK
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
         finally:
             connection.close()
 
-    children[0].process.wait_until(answers, "the API")
-    if not children[1].process.is_running:
-        raise FatalError(Reason.INTERNAL_ERROR, f"the worker does not start: {last_line(children[1].log)}")
+    api.process.wait_until(answers, "the API")
+
+
+def start_detached(settings: Settings) -> None:
+    """Start an `up` in the background and return once it is ready. Raises FatalError with what it said if it ends."""
+    data_dir = settings.data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log = data_dir / "up.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workers.cli", "up"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    while (running := LocalServices.running(data_dir)) is None or running.pid != process.pid:
+        if process.poll() is not None:
+            raise FatalError(
+                Reason.INTERNAL_ERROR, f"it did not start: {last_line(log)}", exit_code=process.returncode or 1
+            )
+        time.sleep(_LOOK_S)
 
 
 def last_line(log: Path) -> str:

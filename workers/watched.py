@@ -83,6 +83,13 @@ class WatchedProcess:
         return f"{self._log} says: " + " | ".join(lines)
 
 
+class FolderInUseError(UserError):
+    """Another process owns the data folder at the moment."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(Reason.BAD_SETTING, f"another process is using the data folder {data_dir}")
+
+
 def own_folder(lock_path: Path, data_dir: Path) -> IO[str]:
     """Lock a data folder for this process; the system lets go of it when the process ends, however it ends."""
     lock = lock_path.open("a")
@@ -90,8 +97,20 @@ def own_folder(lock_path: Path, data_dir: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         lock.close()
-        raise UserError(Reason.BAD_SETTING, f"another process is using the data folder {data_dir}") from error
+        raise FolderInUseError(data_dir) from error
     return lock
+
+
+def is_owned(lock_path: Path) -> bool:
+    """Whether a live process holds the lock."""
+    try:
+        with lock_path.open("r") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def disown_folder(lock: IO[str] | None) -> None:

@@ -14,7 +14,7 @@ from pipeline.cascade.cost import nano
 from pipeline.cascade.policy import Policy, StagePart
 from pipeline.cascade.ports import Models, Scorer
 from pipeline.detections import Findings
-from pipeline.errors import FatalError, Reason
+from pipeline.errors import Reason, UserError
 from pipeline.media import BgrImage
 from pipeline.verdict import Answer, CascadeOutcome, StageRecord, Verdict
 
@@ -43,7 +43,7 @@ class _OpenQuestion:
 def run_cascade(policy: Policy, images: Sequence[BgrImage], models: Models, *, coverage: float = 1.0) -> CascadeOutcome:
     """Verdicts on `images`, the keyframes of one video of which the share `coverage` could be looked at.
 
-    A model is neither loaded nor called unless an open question needs it. Raises FatalError(BAD_POLICY) when the
+    A model is neither loaded nor called unless an open question needs it. Raises UserError(BAD_POLICY) when the
     policy names labels or weights that a model does not have, and what `models` raises. Without any images every
     question goes to a person: nothing was seen, which is not a negative.
     """
@@ -154,20 +154,20 @@ def _verdict(policy: Policy, question: _OpenQuestion, coverage: float) -> Verdic
 def load_scorer(models: Models, stage: StagePart, policy: Policy) -> Scorer:
     """The stage's model, which must be the one that the policy was written for.
 
-    Raises FatalError(BAD_POLICY) for other weights, and for a label that the model lacks: it would read as "never
+    Raises UserError(BAD_POLICY) for other weights, and for a label that the model lacks: it would read as "never
     seen". And what `models` raises.
     """
     scorer = models.scorer(stage.model, stage.input_px)
     pinned = policy.decision.models[stage.model]
     if scorer.weights_sha256 != pinned:
-        raise FatalError(
+        raise UserError(
             Reason.BAD_POLICY,
             f"policy '{policy.name}' pins {stage.model} to SHA-256 {pinned}, but the catalogue has "
             f"{scorer.weights_sha256}: pin that one in the policy, or install the pinned weights",
         )
     for question, rule in stage.answers.items():
         if unknown := sorted(set(rule.labels) - set(scorer.labels)):
-            raise FatalError(
+            raise UserError(
                 Reason.BAD_POLICY,
                 f"policy '{policy.name}', stage '{stage.name}', question '{question}': model {stage.model} has no "
                 f"label {', '.join(unknown)}; it has {', '.join(scorer.labels)}",

@@ -29,6 +29,8 @@ def load(name_or_path: str) -> Policy:
         return parse_policy(resource.read_text("utf-8"), origin=f"{name_or_path} (shipped)")
     path = Path(name_or_path)
     try:
+        if path.exists() and not path.is_file():  # a device or a pipe would be read for ever
+            raise UserError(Reason.BAD_POLICY, f"policy '{name_or_path}' is not a file")
         text = path.read_text("utf-8")
     except FileNotFoundError:
         raise UserError(

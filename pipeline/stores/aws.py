@@ -163,7 +163,7 @@ class Wiring:
     backfill: str
     dead_letter: str
     visibility_s: int = 120
-    max_receive_count: int = 100
+    max_receive_count: int = 1000
     """How often SQS itself lets a message be received: a backstop, far above what the workers allow."""
 
 

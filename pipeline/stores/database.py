@@ -16,7 +16,7 @@ _SESSION_SETTINGS = {
     "timezone": "UTC",
     "statement_timeout": "30s",
     "lock_timeout": "10s",
-    "idle_in_transaction_session_timeout": "60s",
+    "idle_in_transaction_session_timeout": "5s",
 }
 _OUTDATED = "the database's schema is missing or older than this program: run `videosieve db upgrade`"
 

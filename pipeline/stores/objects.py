@@ -108,13 +108,20 @@ class ObjectStore:
         return deleted + self._delete(bucket, batch)
 
     def presigned_post(
-        self, bucket: str, key: str, *, max_bytes: int, expires_s: int, content_type: str | None = None
+        self,
+        bucket: str,
+        key: str,
+        *,
+        max_bytes: int,
+        expires_s: int,
+        content_type: str | None = None,
+        min_bytes: int = 1,
     ) -> tuple[str, dict[str, str]]:
-        """A URL and form fields by which anybody can upload 1 to `max_bytes` to exactly this key for a while."""
+        """A URL and form fields by which anybody can upload so many bytes to exactly this key for a while."""
         if "${filename}" in key:
             raise UserError(Reason.BAD_INPUT, "S3 would replace ${filename} in the key")
         fields = {"Content-Type": content_type} if content_type else {}
-        conditions: list[Any] = [["content-length-range", 1, max_bytes], *({n: v} for n, v in fields.items())]
+        conditions: list[Any] = [["content-length-range", min_bytes, max_bytes], *({n: v} for n, v in fields.items())]
         with translated(Reason.STORE_UNAVAILABLE, f"s3://{bucket}/{key}"):
             signed = self._presigner.generate_presigned_post(
                 bucket, key, Fields=fields, Conditions=conditions, ExpiresIn=expires_s

@@ -18,6 +18,8 @@ from pipeline.stores.schema import api_keys, audit, runs, tenants, uploads, vide
 
 AWAITING_UPLOAD = "awaiting_upload"
 
+MAX_NAME_CHARS = 100
+
 
 class Tenancy:
     """The part of the ledger that the upload API uses."""
@@ -27,8 +29,10 @@ class Tenancy:
 
     def add_tenant(self, name: str) -> tuple[Tenant, str]:
         """A new tenant, and its first API key, which can never be read again."""
-        if not name.strip():
-            raise UserError(Reason.BAD_INPUT, "a tenant needs a name")
+        if not (0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and name.strip() == name):
+            raise UserError(
+                Reason.BAD_INPUT, f"a tenant's name is 1 to {MAX_NAME_CHARS} printable characters on one line"
+            )
         tenant = Tenant(uuid4(), name)
         with self.database.begin() as connection:
             new = insert(tenants).values(id=tenant.id, name=name).on_conflict_do_nothing()

@@ -155,10 +155,17 @@ class FakeObjects:
         self._reach(name)
 
     def presigned_post(
-        self, bucket: str, key: str, *, max_bytes: int, expires_s: int, content_type: str | None = None
+        self,
+        bucket: str,
+        key: str,
+        *,
+        max_bytes: int,
+        expires_s: int,
+        content_type: str | None = None,
+        min_bytes: int = 1,
     ) -> tuple[str, dict[str, str]]:
         self._reach(bucket)
-        fields = {"key": key, "Content-Type": content_type or "", "policy": f"1..{max_bytes} for {expires_s}"}
+        fields = {"key": key, "Content-Type": content_type or "", "policy": f"{min_bytes}..{max_bytes} for {expires_s}"}
         return f"https://storage.test/{bucket}", fields
 
     def presigned_get(self, bucket: str, key: str, expires_s: int) -> str:

@@ -21,7 +21,7 @@ def test_an_upload_is_told_where_to_send_the_file(alice: httpx.Client, stores: F
     assert body["state"] == "awaiting_upload"
     assert body["url"] == "https://storage.test/videosieve-originals"
     assert body["key"] == f"uploads/{ALICE.id}/{upload_id}/clip.mp4"
-    assert body["fields"] == {"key": body["key"], "Content-Type": "video/mp4", "policy": "1..1000000 for 3600"}
+    assert body["fields"] == {"key": body["key"], "Content-Type": "video/mp4", "policy": "9..9 for 3600"}
     assert body["max_bytes"] == 1_000_000
     left = datetime.fromisoformat(body["expires_at"]) - datetime.now(UTC)
     assert timedelta(seconds=3500) < left <= timedelta(seconds=3600)

@@ -61,9 +61,9 @@ TABLE: list[Row] = [
     (TransientError(Reason.DECODE_TIMEOUT, "x"), 2, 1, Disposition(Action.ACKNOWLEDGE, RunState.REJECTED, fault=True)),
     (TransientError(Reason.DECODER_CRASHED, "x"), 1, 7, Disposition(Action.ACKNOWLEDGE, RunState.REJECTED, fault=True)),
     (TransientError(Reason.STORE_UNAVAILABLE, "x"), 1, 0, retry(5)),
-    (TransientError(Reason.STORE_UNAVAILABLE, "x"), 3, 9, retry(20)),
+    (TransientError(Reason.STORE_UNAVAILABLE, "x"), 3, 9, retry(5)),
     (TransientError(Reason.THROTTLED, "x", retry_after_s=77.5), 9, 0, retry(77.5)),
-    (TransientError(Reason.THROTTLED, "x", retry_after_s=0), 2, 0, retry(10)),
+    (TransientError(Reason.THROTTLED, "x", retry_after_s=0), 2, 0, retry(5)),
     (FatalError(Reason.WEIGHTS_MISSING, "x"), 99, 9, Disposition(Action.STOP, RunState.QUEUED)),
     (UserError(Reason.BAD_SETTING, "x"), 1, 0, Disposition(Action.STOP, RunState.QUEUED)),
     (None, 1, 0, retry(5, fault=True)),
@@ -78,6 +78,12 @@ def test_what_happens_after_an_error(
     error: VideosieveError | None, attempts: int, faults: int, expected: Disposition
 ) -> None:
     assert disposition(error, attempts=attempts, faults=faults) == expected
+
+
+def test_an_outage_is_waited_for_longer_with_each_delivery_though_no_attempt_is_counted() -> None:
+    outage = TransientError(Reason.STORE_UNAVAILABLE, "x")
+    delays_s = [disposition(outage, attempts=1, faults=0, deliveries=n).delay_s for n in (1, 2, 3, 20)]
+    assert delays_s == [5, 10, 20, 900]
 
 
 @pytest.mark.parametrize("reason", OUTAGES)

@@ -125,7 +125,12 @@ def test_test_events_are_counted_and_anything_else_is_set_aside_with_a_reason(fl
     drain(fleet, 0)
     queue = fleet.services.queues.uploads
     queue.send(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}))
-    strange = ["hello", "[]", "{}", json.dumps({"Records": []}), json.dumps({"Records": [{"s3": None}]})]
+    access_point = "arn:aws:s3:us-east-1:123456789012:accesspoint/x"
+    odd_etag = {"bucket": {"name": "b"}, "object": {"key": "k", "eTag": "x\ny", "size": 1}}
+    odd_bucket = {"bucket": {"name": access_point}, "object": {"key": "k", "eTag": "e", "size": 1}}
+    records = [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": s3} for s3 in (odd_etag, odd_bucket)]
+    strange = [json.dumps({"Records": [record]}) for record in records]
+    strange += ["hello", "[]", "{}", json.dumps({"Records": []}), json.dumps({"Records": [{"s3": None}]})]
     for body in strange:
         queue.send(body)
     missing_bucket = {"type": "videosieve.video", "bucket": f"none-{uuid4().hex}", "key": "k"}

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -165,21 +166,23 @@ def test_killing_up_itself_takes_everything_along_and_loses_no_decision(up: Up, 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README's upload needs curl")
 def test_the_readmes_upload_works_as_it_is_written(up: Up, tmp_path: Path) -> None:
     readme = Path(__file__).parents[2] / "README.md"
-    (block,) = [part for part in readme.read_text().split("```")[1::2] if "videosieve up &" in part]
-    lines = [line for line in block.removeprefix("sh\n").splitlines() if not line.startswith("videosieve up &")]
-    script = "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{up.port}")
+    (block,) = [part for part in readme.read_text().split("```")[1::2] if "videosieve up --detach" in part]
+    script = block.removeprefix("sh\n").replace("127.0.0.1:8080", f"127.0.0.1:{up.port}")
     colour_clip(tmp_path / "clip.mp4", RED)
     binaries = Path(sys.executable).parent
-    with up.running():
+    try:
         done = subprocess.run(
             ["sh", "-euc", script],
             env=up.environment | {"PATH": f"{binaries}:{os.environ['PATH']}"},
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+            cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert '"state":' in done.stdout
         (run,) = [json.loads(line) for line in up.videosieve("runs", "list", "--json").splitlines()]
         assert run["key"].endswith("/clip.mp4")
+    finally:
+        up.videosieve("down")
+        wait_for(lambda: not up.leftovers(), timeout_s=5)
 
 
 def test_two_ups_on_one_data_folder_or_port_are_told_apart(up: Up) -> None:
@@ -189,6 +192,54 @@ def test_two_ups_on_one_data_folder_or_port_are_told_apart(up: Up) -> None:
             env=up.environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert second.returncode == 2
+        assert "another `videosieve up` runs on" in second.stderr
         assert second.stderr.strip().splitlines()[-1].startswith("videosieve: bad_setting: ")
         assert "Traceback" not in second.stderr
         assert up.videosieve("tenants", "list") == "", "the first one is still found and works"
+
+
+def test_a_port_that_somebody_has_is_named_with_its_setting(up: Up) -> None:
+    with socket.create_server(("127.0.0.1", up.port)):
+        done = subprocess.run(
+            [sys.executable, "-m", "workers.cli", "up"],
+            env=up.environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert "VIDEOSIEVE_API__PORT" in done.stderr
+    assert up.leftovers() == []
+
+
+def test_what_a_killed_up_left_behind_is_not_believed(up: Up) -> None:
+    with up.running() as process:
+        process.kill()
+        process.wait()
+        wait_for(lambda: not up.leftovers())
+    assert (up.data_dir / "services.json").exists()
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
+        services = json.loads((up.data_dir / "services.json").read_text())
+        (up.data_dir / "services.json").write_text(json.dumps(services | {"pid": bystander.pid}))
+        assert up.videosieve("down") == ""
+        assert bystander.poll() is None
+        assert up.videosieve("tenants", "list") == ""
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("VIDEOSIEVE_DATABASE__URL", "postgresql://elsewhere/x", "VIDEOSIEVE_DATABASE__URL is set"),
+        ("VIDEOSIEVE_DATA_DIR", "/proc/nope", "VIDEOSIEVE_DATA_DIR"),
+        ("VIDEOSIEVE_DATA_DIR", __file__, "not a folder"),
+    ],
+)
+def test_a_set_up_that_up_cannot_run_is_one_line(up: Up, setting: str, value: str, words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.cli", "up"],
+        env=up.environment | {setting: value}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr

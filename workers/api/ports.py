@@ -58,7 +58,14 @@ class ObjectsPort(Protocol):
     def check_bucket(self, name: str) -> None: ...
 
     def presigned_post(
-        self, bucket: str, key: str, *, max_bytes: int, expires_s: int, content_type: str | None = None
+        self,
+        bucket: str,
+        key: str,
+        *,
+        max_bytes: int,
+        expires_s: int,
+        content_type: str | None = None,
+        min_bytes: int = 1,
     ) -> tuple[str, dict[str, str]]: ...
 
     def presigned_get(self, bucket: str, key: str, expires_s: int) -> str: ...

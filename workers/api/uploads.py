@@ -60,7 +60,12 @@ def create_upload(request: UploadRequest, context: ApiContext, tenant: ApiTenant
     bucket = settings.storage.originals_bucket
     expires_at = datetime.now(UTC) + timedelta(seconds=expires_s)
     url, fields = context.objects.presigned_post(
-        bucket, key, max_bytes=max_bytes, expires_s=expires_s, content_type=request.content_type
+        bucket,
+        key,
+        max_bytes=request.size_bytes or max_bytes,
+        min_bytes=request.size_bytes or 1,
+        expires_s=expires_s,
+        content_type=request.content_type,
     )
     context.ledger.create_upload(
         tenant.id,

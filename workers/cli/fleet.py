@@ -25,11 +25,16 @@ from workers.settings import load_settings
 
 
 @click.command()
-def up() -> None:
+@click.option("--detach", is_flag=True, help="Return once all is ready; `videosieve down` stops it.")
+def up(detach: bool) -> None:
     """Run everything on this machine: S3, SQS, PostgreSQL, API and worker. Ctrl-C stops all, state is kept."""
-    from workers.up import run_up
+    from workers.up import run_up, start_detached
 
     settings = load_settings()
+    if detach:
+        start_detached(settings)
+        click.echo("ready; `videosieve down` stops it", err=True)
+        return
     configure_logs(settings.log, service="up")
     run_up(settings, lambda line: click.echo(line, err=True))
 

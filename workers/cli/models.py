@@ -46,7 +46,10 @@ def pull(names: tuple[str, ...], everything: bool) -> None:
 @models.command()
 @_NAMES
 def verify(names: tuple[str, ...]) -> None:
-    """Compare weights with their SHA-256. Exit code 1 when any of NAMES is missing or altered.  [default: all]"""
+    """Compare weights with their SHA-256.  [default: of all models]
+
+    Exit code 1 when any is altered, or one of NAMES is missing.
+    """
     registry = open_registry(load_settings())
     wrong = False
     for name in _chosen(registry, names, everything=not names):

@@ -10,13 +10,12 @@ from uuid import UUID
 
 import click
 from rich.table import Table
-from rich.text import Text
 
 from pipeline.errors import Reason, UserError
 from pipeline.runs import ReviewDetail
 from pipeline.verdict import Answer, RunState
 from workers.bootstrap import open_ledger
-from workers.cli.console import stdout
+from workers.cli.console import shown, stdout
 from workers.settings import load_settings
 
 _RUN = click.argument("run_id", type=click.UUID)
@@ -49,7 +48,7 @@ def list_reviews(limit: int, as_json: bool) -> None:
             f"{item.score:.2f}",
             item.reason,
             f"{item.since:%Y-%m-%d %H:%M}",
-            Text(item.video),
+            shown(item.video),
         )
     stdout().print(table)
 
@@ -100,7 +99,7 @@ def list_runs(state: str | None, limit: int, as_json: bool) -> None:
     table = Table("run", "state", "reason", "attempts", "video")
     for run in found:
         video = f"s3://{run.bucket}/{run.key}"
-        table.add_row(str(run.run_id), run.state.value, run.reason or "", str(run.attempts), Text(video))
+        table.add_row(str(run.run_id), run.state.value, run.reason or "", str(run.attempts), shown(video))
     stdout().print(table)
 
 

@@ -6,13 +6,14 @@ Exit codes: 0 done (a rejected video is a result), 1 a failure of ours, 2 the ca
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 import click
 
-from pipeline.errors import FatalError, VideosieveError
+from pipeline.errors import FatalError, Reason, VideosieveError
 
 _COMMANDS = {
     "analyze": "workers.cli.files",
@@ -37,6 +38,13 @@ _COMMANDS = {
     "worker": "workers.cli.fleet",
 }
 
+_REMEDIES = {
+    Reason.DATABASE_UNAVAILABLE: "is PostgreSQL running? VIDEOSIEVE_DATABASE__URL says where",
+    Reason.STORE_UNAVAILABLE: "is S3 reachable? VIDEOSIEVE_AWS__ENDPOINT_URL says where, `videosieve up` runs one",
+    Reason.QUEUE_UNAVAILABLE: "is SQS reachable? VIDEOSIEVE_AWS__ENDPOINT_URL says where, `videosieve up` runs one",
+    Reason.FORBIDDEN: "do the access key and its permissions fit?",
+}
+
 
 class _LazyGroup(click.Group):
     """Imports a command's module when the command is used, so that every start is quick."""
@@ -59,6 +67,9 @@ def root() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Errors of the known kinds are one clear message, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files may hold what the terminal's encoding has not
+            stream.reconfigure(errors="backslashreplace")
     given = None if arguments is None else list(arguments)
     try:
         code = root.main(args=given, prog_name="videosieve", standalone_mode=False)
@@ -71,8 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except VideosieveError as error:
         for line in error.detail.splitlines():
-            click.echo(f"videosieve: {error.reason.value}: {line}", err=True)
+            hint = f"; {_REMEDIES[error.reason]}" if error.reason in _REMEDIES else ""
+            click.echo(f"videosieve: {error.reason.value}: {line}{hint}", err=True)
         return error.exit_code if isinstance(error, FatalError) else 1
     except BrokenPipeError:  # `videosieve … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, a folder that cannot be written: nothing that a traceback would explain
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"videosieve: bad_input: {where}{error.strerror or error}", err=True)
+        return 2
