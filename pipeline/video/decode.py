@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import av
 import cv2
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from pipeline.errors import PermanentError, Reason
 from pipeline.media import BgrImage
 from pipeline.video.colour import bgr
+from pipeline.video.decoders import open_decoder
 from pipeline.video.index import StreamFacts, square_pixels
 
 THUMBNAIL_SIZE_PX = (160, 90)
@@ -53,9 +53,7 @@ class SampleDecoder:
         self.frames_decoded = 0
 
     def _opened(self) -> VideoCodecContext:
-        # PyAV types `create` by codec name; every name in CODECS is a video codec.
-        context = cast("VideoCodecContext", av.CodecContext.create(self._facts.codec, "r"))
-        context.thread_count = 1
+        context = open_decoder(self._facts.codec)
         # output_corrupt: a sample whose references are missing is still put out (see `evidence.Run`)
         context.options = {**self._options, "max_pixels": str(self._max_pixels), "flags": "output_corrupt"}
         if self._facts.extradata:

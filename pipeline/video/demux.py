@@ -20,6 +20,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from pipeline.errors import PermanentError, Reason
+from pipeline.video.decoders import codec_of
 from pipeline.video.index import CODECS, SampleIndex, StreamFacts
 from pipeline.video.limits import Limits
 from pipeline.video.packets import Claims, PacketTable, packet_index
@@ -138,7 +139,7 @@ def _read(
     context = stream.codec_context  # by now it has seen pictures, so it knows a size that the container kept back
     facts = StreamFacts(
         container=container_format,
-        codec=context.name,
+        codec=codec_of(context.name),
         extradata=context.extradata,
         time_base=stream.time_base or Fraction(1, 90000),
         width_px=context.width,
@@ -201,7 +202,7 @@ def _chosen_stream(container: InputContainer, limits: Limits) -> tuple[VideoStre
     stream = next((s for s in streams if s.disposition & Disposition.default), streams[0])
     if stream.codec_context is None:
         raise PermanentError(Reason.UNSUPPORTED_CODEC, "the video's codec is unknown")
-    if stream.codec_context.name not in _DECODERS:
+    if codec_of(stream.codec_context.name) not in CODECS:
         raise PermanentError(Reason.UNSUPPORTED_CODEC, f"the codec {stream.codec_context.name} is not accepted")
     return stream, len(streams) - 1
 

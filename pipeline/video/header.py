@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from typing import cast
 
 import av
-from av.video.codeccontext import VideoCodecContext
 
+from pipeline.video.decoders import open_decoder
 from pipeline.video.index import StreamFacts
 
 _ANY_SIZE = str(2**31 - 1)
@@ -22,8 +21,9 @@ def coded_size_px(facts: StreamFacts, payload: bytes) -> tuple[int, int]:
     """
     if facts.codec == "mjpeg":  # whose decoder forgets sizes beyond what FFmpeg itself can hold
         return _jpeg_size_px(payload)
-    context = cast("VideoCodecContext", av.CodecContext.create(facts.codec, "r"))
-    context.thread_count = 1
+    if facts.codec == "av1":  # whose decoder reads no headers without the picture; it keeps to max_pixels by itself
+        return 0, 0
+    context = open_decoder(facts.codec)
     context.skip_frame = "ALL"
     context.options = {"max_pixels": _ANY_SIZE}
     if facts.extradata:

@@ -201,7 +201,7 @@ def _sparse(signals: Signals) -> list[Run]:
     index = signals.index
     runs = []
     for key, end in sparse_gops(signals):
-        usable = np.array([s for s in range(key, end) if signals.is_reference[s] and index.is_readable[s]])
+        usable = np.array([s for s in range(key, end) if signals.is_reference[s] and index.is_readable[s]], np.int64)
         is_affordable = np.cumsum(index.size_bytes[usable]) <= _SPARSE_BYTES
         runs.append(Run(tuple(usable[is_affordable][:_SPARSE_FRAMES].tolist())))
     return [run for run in runs if len(run.samples) > 1]
