@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,3 +82,11 @@ def test_a_cut_off_tail_makes_no_long_gop() -> None:
     sizes, keys = web()
     readable = [sample < 300 for sample in range(1800)]
     assert sparse_gops(signals(index_of(sizes, keys, readable=readable))) == []
+
+
+def test_a_gop_of_which_no_reference_can_be_read_plans_nothing() -> None:
+    sizes = [30_000] + [900] * 1799
+    readable = [sample > 900 and sample % 2 == 1 for sample in range(1800)]
+    found = signals(index_of(sizes, [0], readable=readable))
+    unreferenced = replace(found, is_reference=np.zeros(1800, bool))
+    assert [run for run in first_look(unreferenced) if len(run.samples) > 1] == []
