@@ -209,7 +209,7 @@ def _sparse(signals: Signals) -> list[Run]:
 
 def sparse_gops(signals: Signals) -> list[tuple[int, int]]:
     """The half-open sample ranges of GOPs of which more than 20 s can be read."""
-    ends = np.append(signals.anchors[1:], len(signals.index)).tolist()
+    ends = np.append(signals.anchors[1:], len(signals.index))[: len(signals.anchors)].tolist()
     gops = zip(signals.anchors.tolist(), ends, strict=True)
     times_s = np.where(signals.index.is_readable, signals.t_s, -np.inf)
     return [(key, end) for key, end in gops if times_s[key:end].max() - signals.t_s[key] > _SPARSE_GOP_S]

@@ -86,7 +86,13 @@ def test_a_cut_off_tail_makes_no_long_gop() -> None:
 
 def test_a_gop_of_which_no_reference_can_be_read_plans_nothing() -> None:
     sizes = [30_000] + [900] * 1799
-    readable = [sample > 900 and sample % 2 == 1 for sample in range(1800)]
-    found = signals(index_of(sizes, [0], readable=readable))
+    found = signals(index_of(sizes, [0]))
     unreferenced = replace(found, is_reference=np.zeros(1800, bool))
     assert [run for run in first_look(unreferenced) if len(run.samples) > 1] == []
+
+
+def test_without_a_readable_key_there_is_no_gop_and_no_plan() -> None:
+    found = signals(index_of([30_000] + [900] * 1799, [0], readable=[sample > 0 for sample in range(1800)]))
+    assert sparse_gops(found) == []
+    assert budget(found, keyframes=5).frames >= 0
+    assert first_look(found) == []
