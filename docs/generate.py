@@ -22,7 +22,10 @@ def cli_page() -> str:
     lines = ["# Command line", "", "Exit codes: 0 done (a rejected video is a result), 1 a failure of ours, 2 the",
              "caller's mistake, 130 interrupted. Documents go to stdout, progress and logs to stderr.", ""]  # fmt: skip
     for name, command in _commands(root, "videosieve"):
-        context = click.Context(command, info_name=name, max_content_width=100, terminal_width=100)
+        names = ["-h", "--help"]  # as below the root: click remembers the option it made first
+        context = click.Context(
+            command, info_name=name, max_content_width=100, terminal_width=100, help_option_names=names
+        )
         lines += [f"## {name}", "", "```", command.get_help(context), "```", ""]
     return "\n".join(lines)
 
