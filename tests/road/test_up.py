@@ -102,6 +102,9 @@ class Up:
         return found
 
     def _is_ready(self) -> bool:
+        """Whether `up` is through: its last step, after the API answers, is to write down where everything is."""
+        if not (self.data_dir / "services.json").exists():
+            return False
         try:
             return httpx.get(f"http://127.0.0.1:{self.port}/readyz", trust_env=False, timeout=5).status_code == 200
         except httpx.HTTPError:
