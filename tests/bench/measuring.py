@@ -22,7 +22,10 @@ REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One method on one clip; `onsets_s` None where the method finds no motion."""
+    """One method on one clip; `onsets_s` None where the method finds no motion.
+
+    `is_same_run` is False where only quality counts: then the times are of another hour.
+    """
 
     cpu_s: float
     wall_s: float
@@ -33,6 +36,7 @@ class Measured:
     frames_decoded: int = 0
     keyframes: tuple[tuple[float, str], ...] = ()
     images: tuple[bytes, ...] = ()
+    is_same_run: bool = True
 
 
 def tree_cpu_s() -> float:
@@ -55,13 +59,16 @@ def _process_cpu_s(pid: str) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * _NANOSECONDS
 
 
-def measure_ours(pool: DecoderPool, clip: Path, settings: KeyframeSettings) -> Measured:
-    """Ours as a worker runs it: in the decoder child, read by ranges, JPEGs included. The median of REPEATS runs."""
-    runs = sorted((_once(pool, clip, settings) for _ in range(REPEATS)), key=lambda run: run.cpu_s)
-    return runs[len(runs) // 2]
+def measure_ours(pool: DecoderPool, clip: Path, settings: KeyframeSettings, runs: int = REPEATS) -> Measured:
+    """Ours as a worker runs it: in the decoder child, read by ranges, JPEGs included. The median of `runs`."""
+    return median_run([once(pool, clip, settings) for _ in range(runs)])
 
 
-def _once(pool: DecoderPool, clip: Path, settings: KeyframeSettings, tries: int = 3) -> Measured:
+def median_run(runs: list[Measured]) -> Measured:
+    return sorted(runs, key=lambda run: run.cpu_s)[len(runs) // 2]
+
+
+def once(pool: DecoderPool, clip: Path, settings: KeyframeSettings, tries: int = 3) -> Measured:
     cpu_s, wall_s = tree_cpu_s(), time.monotonic()
     with LocalSource(clip) as source:
         found = pool.extract(source, settings)
@@ -69,7 +76,7 @@ def _once(pool: DecoderPool, clip: Path, settings: KeyframeSettings, tries: int 
     cpu_s, wall_s = tree_cpu_s() - cpu_s, time.monotonic() - wall_s
     if cpu_s < 0.9 * found.cost.cpu_s:  # a decoder was replaced meanwhile, and took its count with it
         if tries > 1:
-            return _once(pool, clip, settings, tries - 1)
+            return once(pool, clip, settings, tries - 1)
         raise SystemExit(f"{clip}: {cpu_s:.3f} s were measured, but {found.cost.cpu_s:.3f} s reported")
     return Measured(
         cpu_s=cpu_s,

@@ -10,10 +10,12 @@ from typing import Any
 import cv2
 import numpy as np
 
+from pipeline.video.synthesis import fitted
 from tests.bench.results import OURS, Pool, curve
 
-_SHEET_PX = (256, 144)
-_SHEET_COLUMNS = 6
+_SHEET_PX = (320, 180)
+_SHEET_COLUMNS = 3
+_CAPTION_PX = 20
 
 
 def _pyplot() -> Any:
@@ -66,18 +68,25 @@ def _save(figure: Any, path: Path) -> None:
     _pyplot().close(figure)
 
 
-def write_sheet(path: Path, images: Sequence[bytes]) -> None:
-    """The keyframes of one clip beside each other, as one small JPEG."""
-    cells = [_cell(data) for data in images]
-    cells += [np.zeros((_SHEET_PX[1], _SHEET_PX[0], 3), np.uint8)] * (-len(cells) % _SHEET_COLUMNS)
-    rows = [np.hstack(cells[at : at + _SHEET_COLUMNS]) for at in range(0, len(cells), _SHEET_COLUMNS)]
-    ok, data = cv2.imencode(".jpg", np.vstack(rows), [cv2.IMWRITE_JPEG_QUALITY, 60])
+def write_sheet(path: Path, images: Sequence[bytes], keyframes: Sequence[tuple[float, str]] = ()) -> None:
+    """The keyframes of one clip beside each other, as one small JPEG; times and reasons written below."""
+    captions = [f"{t_s:.1f} s  {reason}" for t_s, reason in keyframes] or [""] * len(images)
+    cells = [_cell(data, caption) for data, caption in zip(images, captions, strict=True)]
+    columns = min(_SHEET_COLUMNS, max(1, len(cells)))
+    cells += [np.zeros_like(cells[0])] * (-len(cells) % columns)
+    rows = [np.hstack(cells[at : at + columns]) for at in range(0, len(cells), columns)]
+    ok, data = cv2.imencode(".jpg", np.vstack(rows), [cv2.IMWRITE_JPEG_QUALITY, 70])
     if ok:
         path.write_bytes(data.tobytes())
 
 
-def _cell(data: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _cell(data: bytes, caption: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The image within the cell, black around it, the caption below."""
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if image is None:
         raise ValueError("a keyframe is no image")
-    return np.asarray(cv2.resize(image, _SHEET_PX, interpolation=cv2.INTER_AREA), np.uint8)
+    cell = np.zeros((_SHEET_PX[1] + _CAPTION_PX, _SHEET_PX[0], 3), np.uint8)
+    cell[: _SHEET_PX[1]] = fitted(np.asarray(image, np.uint8), _SHEET_PX)
+    place = (6, _SHEET_PX[1] + _CAPTION_PX - 6)
+    cv2.putText(cell, caption, place, cv2.FONT_HERSHEY_SIMPLEX, 0.45, (255, 255, 255), 1, cv2.LINE_AA)
+    return cell

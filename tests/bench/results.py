@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
 from tests.bench.measuring import Effort, Measured
 from tests.bench.scoring import Misses, Score, Truth, ratio, score
+from tests.bench.steps import STEPS, Pooled, Profile, pooled_profiles
 
 OURS = "videosieve"
 REFERENCE = "ContentDetector"
 _QUALITY = (
-    "set|group|method|clips|CPU s (median)|wall s|F1|precision|recall|hard|dissolves|fades|at flashes|at exposure"
+    "set|group|method|clips|CPU s (median)|of clips in this run"
+    "|F1|precision|recall|hard|dissolves|fades|at flash|at exposure"
 )
 _COST = (
-    "set|group|clips|CPU ms (median)|times cheaper than ContentDetector (median)|bytes %|MB|ranges (most)|frames %"
-    "|onsets|false onsets a clip"
+    "set|group|clips|CPU ms (median)|wall ms|times cheaper than ContentDetector (median)|on clips"
+    "|bytes %|MB|ranges (most)|frames %|onsets|false onsets a clip"
 )
 _CLIP = (
     "set|clip|CPU ms|ratio|bytes %|MB|ranges|frames|cuts|false cuts (s)|missed|onsets|false onsets (s)|missed onsets"
@@ -35,6 +37,7 @@ class ClipResult:
     frames: int
     methods: Mapping[str, Measured]
     efforts: Sequence[Effort] = ()
+    profile: Profile | None = None
     scores: dict[str, tuple[Score, Misses]] = field(default_factory=dict)
 
     def scored(self) -> ClipResult:
@@ -43,9 +46,9 @@ class ClipResult:
         return self
 
     def cpu_ratio(self) -> float | None:
-        """How many times the reference's processor time is ours; None where the reference was not run."""
+        """How many times the reference's processor time is ours; None where it was not measured in this run."""
         reference = self.methods.get(REFERENCE)
-        return reference.cpu_s / self.methods[OURS].cpu_s if reference else None
+        return reference.cpu_s / self.methods[OURS].cpu_s if reference and reference.is_same_run else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,17 @@ class Pool:
     def score(self, method: str) -> Score:
         return sum((clip.scores[method][0] for clip in self.of(method)), Score())
 
+    def timed(self, method: str) -> list[ClipResult]:
+        """The clips on which a method was measured in this run."""
+        return [clip for clip in self.of(method) if clip.methods[method].is_same_run]
+
     def cpu_s(self, method: str) -> float:
-        return median(clip.methods[method].cpu_s for clip in self.of(method))
+        """The median a clip: of this run, if it was measured in it."""
+        return median(clip.methods[method].cpu_s for clip in self.timed(method) or self.of(method))
+
+    def profile(self) -> Pooled | None:
+        found = [clip.profile for clip in self.clips if clip.profile is not None]
+        return pooled_profiles(found) if found else None
 
     def cpu_ratio(self) -> float | None:
         ratios = [found for clip in self.clips if (found := clip.cpu_ratio()) is not None]
@@ -100,7 +112,7 @@ def quality_table(pools: Sequence[Pool]) -> str:
                     method,
                     str(len(pool.of(method))),
                     f"{pool.cpu_s(method):.3f}",
-                    f"{median(clip.methods[method].wall_s for clip in pool.of(method)):.3f}",
+                    str(len(pool.timed(method)) or "earlier run"),
                     *(f"{value:.3f}" for value in (found.f1, found.precision, found.recall)),
                     _of(found.hard, found.hard_of),
                     _of(found.dissolves, found.dissolves_of),
@@ -127,7 +139,9 @@ def cost_table(pools: Sequence[Pool]) -> str:
                 pool.group,
                 str(len(ours)),
                 f"{1000 * pool.cpu_s(OURS):.0f}",
+                f"{1000 * median(run.wall_s for _, run in ours):.0f}",
                 f"{cpu_ratio:.0f}" if cpu_ratio else "–",
+                str(len(pool.timed(REFERENCE))),
                 f"{100 * median(run.bytes_read / clip.file_bytes for clip, run in ours):.1f}",
                 f"{median(run.bytes_read for _, run in ours) / 1e6:.2f}",
                 str(max(run.ranges for _, run in ours)),
@@ -166,6 +180,22 @@ def clip_table(pools: Sequence[Pool]) -> str:
     return table(rows)
 
 
+def profile_table(pools: Sequence[Pool]) -> str:
+    """Median milliseconds by step: what decoding costs is bytes times the decoder's speed."""
+    rows = [["set", "group", "clips", *(f"{step} ms" for step in STEPS), "MB decoded", "ms/MB", "frames", "images"]]
+    for pool in pools:
+        if found := pool.profile():
+            steps = [f"{found.steps_ms[step]:.1f}" for step in STEPS]
+            counts = [
+                f"{found.decoded_mb:.2f}",
+                f"{found.decode_ms_a_mb:.0f}",
+                f"{found.frames:g}",
+                f"{found.images:g}",
+            ]
+            rows.append([pool.label, pool.group, str(found.clips), *steps, *counts])
+    return table(rows)
+
+
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
     """Ours at one multiple of the budget: mean CPU seconds a clip, F1 of cuts, recall of onsets."""
@@ -197,6 +227,7 @@ def as_json(pools: Sequence[Pool]) -> list[dict[str, Any]]:
             "budget_curve": [
                 {"factor": p.factor, "cpu_s": p.cpu_s, "f1": p.f1, "onset_recall": p.onset_recall} for p in curve(pool)
             ],
+            "profile": asdict(found) if (found := pool.profile()) else None,
             "clips": [_clip_json(clip) for clip in pool.clips],
         }
         for pool in pools
@@ -219,6 +250,7 @@ def _clip_json(clip: ClipResult) -> dict[str, Any]:
             name: {
                 "cpu_s": round(run.cpu_s, 4),
                 "wall_s": round(run.wall_s, 4),
+                "same_run": run.is_same_run,
                 "bytes_read": run.bytes_read,
                 "ranges": run.ranges,
                 "frames_decoded": run.frames_decoded,
