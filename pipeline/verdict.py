@@ -57,22 +57,45 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class VlmUsage:
+    """What a vision-language model's engine says was used. `tokens_in` counts the cached ones too."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    bytes_sent: int = 0
+
+    def __add__(self, other: VlmUsage) -> VlmUsage:
+        return VlmUsage(
+            self.requests + other.requests,
+            self.tokens_in + other.tokens_in,
+            self.tokens_cached + other.tokens_cached,
+            self.tokens_out + other.tokens_out,
+            self.bytes_sent + other.bytes_sent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StageRecord:
     """What one stage did for one video.
 
     `findings` maps keyframe index → what the model said about it; `scores` maps question → keyframe index → how
-    that answers the question, for the keyframes that were in doubt.
+    that answers the question, for the keyframes that were in doubt. A VLM has no `weights_sha256` of ours.
+    `device_s` is the time on an accelerator, `usage` a VLM's.
     """
 
     stage: str
     model: str
-    weights_sha256: str
+    weights_sha256: str | None
     asked: tuple[str, ...]
     settled: tuple[str, ...]
     findings: dict[int, Findings]
     scores: dict[str, dict[int, float]]
     cpu_s: float
     money_nano: int
+    device_s: float = 0.0
+    usage: VlmUsage = VlmUsage()
 
 
 @dataclass(frozen=True, slots=True)

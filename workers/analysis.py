@@ -49,8 +49,7 @@ def active_policy(settings: Settings) -> Policy:
 
 def policy_document(policy: Policy) -> dict[str, object]:
     """A policy as it is kept in the ledger, so that a verdict can be traced to what was asked."""
-    document: dict[str, object] = policy.model_dump(mode="json", exclude_none=True)
-    return document
+    return policy.document()
 
 
 def load_all_models(policy: Policy, models: ModelStore) -> None:

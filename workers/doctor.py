@@ -85,8 +85,9 @@ def _policy_and_models(settings: Settings) -> Iterator[Finding]:
         except VideosieveError as error:
             yield Finding(Finding.MISSING, f"model {name}", error.detail)
             continue
-        if registry.spec(name).sha256 != pinned:
-            detail = f"the policy pins SHA-256 {pinned}, the catalogue has {registry.spec(name).sha256}: pin that one"
+        if registry.spec(name).sha256 != pinned.weights:
+            offered = registry.spec(name).sha256
+            detail = f"the policy pins SHA-256 {pinned.weights}, the catalogue has {offered}: pin that one"
             yield Finding(Finding.MISSING, f"model {name}", detail)
         elif status is WeightsStatus.OK:
             yield Finding(Finding.OK, f"model {name}", f"verified; {registry.spec(name).licence}")

@@ -142,7 +142,7 @@ def _verdict(policy: Policy, question: _OpenQuestion, coverage: float) -> Verdic
         score=question.score,
         stage="review" if answer is Answer.REVIEW or stage is None else stage.name,
         model=stage.model if stage else None,
-        weights_sha256=policy.decision.models[stage.model] if stage else None,
+        weights_sha256=policy.decision.models[stage.model].weights if stage else None,
         policy=policy.name,
         decision_hash=policy.decision_hash,
         owner=policy.commercial.owner,
@@ -158,7 +158,7 @@ def load_scorer(models: Models, stage: StagePart, policy: Policy) -> Scorer:
     seen". And what `models` raises.
     """
     scorer = models.scorer(stage.model, stage.input_px)
-    pinned = policy.decision.models[stage.model]
+    pinned = policy.decision.models[stage.model].weights
     if scorer.weights_sha256 != pinned:
         raise UserError(
             Reason.BAD_POLICY,

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+from pipeline.cascade.commercial import PricesPart, VlmPricesPart
 from pipeline.cascade.policy import Policy
+from pipeline.cascade.vlm_part import ImagesPart
 from pipeline.media import Extraction
-from pipeline.verdict import Answer, CascadeOutcome
+from pipeline.verdict import Answer, CascadeOutcome, VlmUsage
 
 NANO = 1_000_000_000
+CHAT_FRAME_TOKENS = 64
+"""Generous for what a chat template puts around a message or a picture."""
 
 
-def nano(price: Decimal, quantity: float | int = 1) -> int:
+def nano(price: Decimal, quantity: Decimal | float | int = 1) -> int:
     """`quantity` things at `price` each, in nano-units, rounded half to even."""
     return round(Fraction(price) * Fraction(str(quantity)) * NANO)  # Decimal would round to 28 digits first
 
@@ -38,11 +42,57 @@ def bill(policy: Policy, extraction: Extraction, outcome: CascadeOutcome) -> Bil
     """Adds up a video's way; the yardsticks are computed from the same prices."""
     prices = policy.commercial.prices
     reviews = sum(verdict.answer is Answer.REVIEW for verdict in outcome.verdicts)
+    video = extraction.video
     return Bill(
         currency=policy.commercial.currency,
         keyframes_nano=nano(prices.cpu_second, extraction.cost.cpu_s),
         stages_nano=sum(stage.money_nano for stage in outcome.stages),
-        review_nano=nano(prices.review, reviews),
-        vlm_every_frame_nano=nano(prices.vlm_image, extraction.video.frames),
-        vlm_every_keyframe_nano=nano(prices.vlm_image, len(extraction.keyframes)),
+        review_nano=reviews * review_nano(prices),
+        vlm_every_frame_nano=yardstick_nano(policy, video.frames, video.width_px, video.height_px),
+        vlm_every_keyframe_nano=yardstick_nano(policy, len(extraction.keyframes), video.width_px, video.height_px),
     )
+
+
+def review_nano(prices: PricesPart) -> int:
+    """What one question looked at by a person costs."""
+    return nano(prices.review_minute, prices.minutes_per_review)
+
+
+def vlm_nano(prices: VlmPricesPart, usage: VlmUsage) -> int:
+    """What a VLM's work costs, from its own usage. Cached tokens beyond those in the prompt do not count."""
+    cached = min(usage.tokens_cached, usage.tokens_in)
+    per_cached = prices.token_in if prices.token_cached is None else prices.token_cached
+    return (
+        nano(prices.token_in, usage.tokens_in - cached)
+        + nano(per_cached, cached)
+        + nano(prices.token_out, usage.tokens_out)
+        + nano(prices.request, usage.requests)
+    )
+
+
+def worst_case_nano(policy: Policy, *, text_bytes: int, requests: int = 1) -> int:
+    """The most that `requests` requests of the policy's VLM stage can cost: what to reserve before the first.
+
+    `text_bytes` is the UTF-8 length of all text in one request: a byte-level tokenizer never makes more tokens than
+    bytes. Nothing is taken to be cached, the answer to run to `max_tokens`, images to fill their budget.
+    Raises ValueError for a policy without a VLM.
+    """
+    vlm = policy.decision.vlm
+    if vlm is None:
+        raise ValueError(f"policy '{policy.name}' has no VLM stage")
+    prices = policy.commercial.prices.vlm
+    tokens_in = text_bytes + vlm.images.max_image_tokens + CHAT_FRAME_TOKENS * (1 + vlm.images.max_images)
+    dearest = max(prices.token_in, prices.token_cached or Decimal(0))
+    one = nano(dearest, tokens_in) + nano(prices.token_out, vlm.sampling.max_tokens) + nano(prices.request)
+    return requests * one
+
+
+def yardstick_nano(policy: Policy, images: int, width_px: int, height_px: int) -> int:
+    """What showing so many pictures to a VLM costs: their tokens and the requests they fill; no text, no answers.
+
+    So it is less than one would pay, and flatters nobody. A policy without a VLM stage takes the default pictures.
+    """
+    prices = policy.commercial.prices.vlm
+    shown = policy.decision.vlm.images if policy.decision.vlm else ImagesPart()
+    requests = -(-images // shown.max_images)
+    return nano(prices.token_in, images * shown.tokens(width_px, height_px)) + nano(prices.request, requests)

@@ -10,28 +10,27 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pipeline.cascade.commercial import BudgetPart, BudgetsPart, CommercialPart, PricesPart, VlmPricesPart
 from pipeline.cascade.policy import (
-    AnswerRule,
-    CommercialPart,
+    SCHEMA_VERSION,
     DecisionPart,
     KeyframesPart,
+    ModelPin,
     Policy,
-    PricesPart,
     QuestionPart,
     StagePart,
 )
+from pipeline.cascade.rules import AnswerRule, AtLeast, CropPart
+from pipeline.cascade.vlm_part import ImagesPart, SamplingPart, VlmAnswer, VlmPart
 from pipeline.errors import Reason, UserError
 
 MAX_POLICY_CHARS = 1_000_000
-_KNOWN_FIELDS = sorted(
-    {
-        field
-        for part in (
-            Policy, DecisionPart, CommercialPart, PricesPart, KeyframesPart, QuestionPart, StagePart, AnswerRule
-        )
-        for field in part.model_fields
-    }
-)  # fmt: skip
+_PARTS: tuple[type[BaseModel], ...] = (
+    *(Policy, DecisionPart, KeyframesPart, ModelPin, QuestionPart, StagePart, AnswerRule, AtLeast, CropPart),
+    *(VlmPart, SamplingPart, ImagesPart, VlmAnswer),
+    *(CommercialPart, PricesPart, VlmPricesPart, BudgetsPart, BudgetPart),
+)
+_KNOWN_FIELDS = sorted({field for part in _PARTS for field in part.model_fields})
 
 
 def parse_policy(text: str, *, origin: str) -> Policy:
@@ -115,7 +114,9 @@ def _compose(text: str, origin: str) -> yaml.Node:
     except RecursionError:
         raise UserError(Reason.BAD_POLICY, f"{origin}: nested too deeply: not a policy") from None
     if not isinstance(root, yaml.MappingNode):
-        raise UserError(Reason.BAD_POLICY, f"{origin}:1: a policy is a mapping that starts with `schema_version: 1`")
+        raise UserError(
+            Reason.BAD_POLICY, f"{origin}:1: a policy is a mapping that starts with `schema_version: {SCHEMA_VERSION}`"
+        )
     return root
 
 
@@ -149,7 +150,7 @@ def _fault(origin: str, lines: Mapping[tuple[str | int, ...], int], details: Err
 
 def _is_echo(details: ErrorDetails) -> bool:
     """Whether this only repeats that items were faulty: pydantic then calls the list too short as well."""
-    return details["type"] == "too_short" and bool(details["input"])
+    return details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]
 
 
 def _explain(details: ErrorDetails) -> str:

@@ -73,7 +73,7 @@ def document(stages: Mapping[str, Mapping[str, Mapping[str, Any]]], **decision: 
     """A policy document: `stages` maps model → question → rule; stage and model share a name."""
     questions = sorted({question for answers in stages.values() for question in answers})
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "name": "test",
         "decision": {
             "models": {model: sha(model) for model in stages},
@@ -81,8 +81,14 @@ def document(stages: Mapping[str, Mapping[str, Mapping[str, Any]]], **decision: 
             "stages": [{"name": model, "model": model, "answers": answers} for model, answers in stages.items()],
         }
         | decision,
-        "commercial": {"owner": "team", "currency": "EUR", "prices": {"cpu_second": 0.001, "review": "0.5"}},
+        "commercial": {"owner": "team", "currency": "EUR", "prices": {"cpu_second": 0.001, "review_minute": "0.5"}},
     }
+
+
+def vlm(*questions: str, **fields: Any) -> dict[str, Any]:
+    """A VLM stage that answers `questions`."""
+    answers = {name: {"wording": f"Is there {name}?", "positive_at": 0.8, "negative_at": 0.2} for name in questions}
+    return {"name": "judge", "model": "Org/Model-7B", "prompt": "You look at pictures.", "answers": answers} | fields
 
 
 def policy(stages: Mapping[str, Mapping[str, Mapping[str, Any]]], **decision: Any) -> Policy:

@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cascade.cascade import run_cascade
-from pipeline.cascade.cost import bill, nano
-from tests.cascade.fakes import FakeModels, numbered, policy, rule, scripted
+from pipeline.cascade.commercial import VlmPricesPart
+from pipeline.cascade.cost import bill, nano, vlm_nano, worst_case_nano
+from pipeline.cascade.policy import Policy
+from pipeline.cascade.vlm_part import ImagesPart
+from pipeline.verdict import VlmUsage
+from tests.cascade.fakes import FakeModels, document, numbered, policy, rule, scripted, vlm
 from tests.domain.samples import extraction
 
 prices = st.decimals(0, 1_000_000, places=9)
@@ -51,13 +55,63 @@ def test_money_that_is_no_number_is_an_error_and_not_a_price() -> None:
 
 def test_a_bill_adds_up_what_was_spent_and_what_a_vlm_would_have_cost() -> None:
     asked = policy({"cheap": {"p": rule("a"), "q": rule("b")}})
-    prices_part = asked.commercial.prices.model_copy(update={"vlm_image": Decimal("0.00025")})
+    vlm = VlmPricesPart(token_in=Decimal("0.0000002"), request=Decimal("0.001"))
+    prices_part = asked.commercial.prices.model_copy(update={"vlm": vlm})
     asked = asked.model_copy(update={"commercial": asked.commercial.model_copy(update={"prices": prices_part})})
     found = extraction(keyframes=2, frames=1800, cpu_s=0.3)
+    tokens = ImagesPart().tokens(found.video.width_px, found.video.height_px)
     outcome = run_cascade(asked, numbered(2), FakeModels(cheap=scripted("cheap", {"a": 0.5}, {"b": 0.5})))
     billed = bill(asked, found, outcome)
     assert (billed.currency, billed.keyframes_nano, billed.stages_nano) == ("EUR", 300_000, 500_000)
     assert billed.review_nano == 2 * 500_000_000
     assert billed.total_nano == 1_000_800_000
-    assert (billed.vlm_every_frame_nano, billed.vlm_every_keyframe_nano) == (450_000_000, 500_000)
+    assert billed.vlm_every_frame_nano == 1800 * tokens * 200 + 225 * 1_000_000  # eight pictures a request
+    assert billed.vlm_every_keyframe_nano == 2 * tokens * 200 + 1_000_000
     assert all(type(value) is int for value in (billed.total_nano, billed.stages_nano, billed.vlm_every_frame_nano))
+
+
+token_prices = st.decimals(0, 1, places=12)
+counts = st.integers(0, 10**7)
+usages = st.builds(VlmUsage, requests=counts, tokens_in=counts, tokens_cached=counts, tokens_out=counts)
+vlm_prices = st.builds(
+    VlmPricesPart,
+    token_in=token_prices,
+    token_cached=st.none() | token_prices,
+    token_out=token_prices,
+    request=token_prices,
+)
+
+
+@given(vlm_prices, usages)
+def test_what_a_vlm_costs_is_exact_to_half_a_nano_for_each_kind_of_thing(priced: VlmPricesPart, used: VlmUsage) -> None:
+    cached = min(used.tokens_cached, used.tokens_in)
+    per_cached = priced.token_in if priced.token_cached is None else priced.token_cached
+    exact = (
+        Fraction(priced.token_in) * (used.tokens_in - cached)
+        + Fraction(per_cached) * cached
+        + Fraction(priced.token_out) * used.tokens_out
+        + Fraction(priced.request) * used.requests
+    )
+    assert abs(vlm_nano(priced, used) - exact * 10**9) <= 2
+
+
+@given(vlm_prices, st.integers(0, 5000), st.integers(1, 3), st.data())
+def test_no_usage_within_its_bounds_costs_more_than_the_worst_case(
+    priced: VlmPricesPart, text_bytes: int, requests: int, data: st.DataObject
+) -> None:
+    text = document({"cheap": {"q": rule("a")}}, vlm=vlm("q"))
+    text["commercial"]["prices"] = {"vlm": priced.model_dump(mode="json")}
+    asked = Policy.model_validate(text)
+    most_in = requests * (text_bytes + ImagesPart().max_image_tokens)
+    used = VlmUsage(
+        requests=requests,
+        tokens_in=data.draw(st.integers(0, most_in)),
+        tokens_cached=data.draw(st.integers(0, most_in)),
+        tokens_out=data.draw(st.integers(0, requests * 512)),
+    )
+    assert vlm_nano(priced, used) <= worst_case_nano(asked, text_bytes=text_bytes, requests=requests)
+
+
+def test_a_policy_without_a_vlm_has_no_worst_case() -> None:
+    with pytest.raises(ValueError, match="no VLM stage"):
+        worst_case_nano(policy({"cheap": {"q": rule("a")}}), text_bytes=1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 import yaml
 
 from pipeline import policies
-from pipeline.cascade.policy import Policy
+from pipeline.cascade.policy import DecisionPart, KeyframesPart, ModelPin, Policy, QuestionPart, StagePart
 from pipeline.cascade.policy_file import parse_policy
+from pipeline.cascade.rules import AnswerRule, CropPart
+from pipeline.cascade.vlm_part import ImagesPart, SamplingPart, VlmAnswer, VlmPart
 from pipeline.errors import Reason, UserError
-from tests.cascade.fakes import document, rule, sha
+from tests.cascade.fakes import document, rule, sha, vlm
 
 GOLDEN = {
     "moderation": "27dfe0863e9190ec5170e5518e78cbacf9034654a2944b4fcf2b8ba3bed58982",
@@ -21,14 +24,15 @@ GOLDEN = {
 """A hash that changes makes every run of that policy undecided: change one here only when that is meant."""
 
 BASE = document({"cheap": {"p": rule("a"), "q": rule("b")}, "dear": {"q": rule("c")}})
+WITH_VLM = document({"cheap": {"p": rule("a"), "q": rule("b")}, "dear": {"q": rule("c")}}, vlm=vlm("q"))
 
 
 def decision_hash(text: dict[str, Any]) -> str:
     return Policy.model_validate(text).decision_hash
 
 
-def changed(*path: str | int, to: Any) -> dict[str, Any]:
-    text: Any = copy.deepcopy(BASE)
+def changed(*path: str | int, to: Any, base: dict[str, Any] = BASE) -> dict[str, Any]:
+    text: Any = copy.deepcopy(base)
     holder = text
     for step in path[:-1]:
         holder = holder.setdefault(step, {}) if isinstance(holder, dict) else holder[step]
@@ -67,7 +71,7 @@ def test_comments_layout_and_written_out_defaults_do_not_change_the_hash() -> No
 
 
 def test_the_hash_survives_being_stored_and_read_back() -> None:
-    policy = Policy.model_validate(BASE)
+    policy = Policy.model_validate(WITH_VLM)
     assert (
         Policy.model_validate(policy.model_dump(mode="json", exclude_none=True)).decision_hash == policy.decision_hash
     )
@@ -89,6 +93,31 @@ DECISIVE: list[tuple[tuple[str | int, ...], Any]] = [
     ((*STAGE, "answers", "p", "labels"), ["a", "b"]),
     ((*STAGE, "answers", "p", "positive_at"), 0.81),
     ((*STAGE, "answers", "p", "negative_at"), 0.19),
+    ((*STAGE, "answers", "p", "combine"), "mean"),
+    ((*STAGE, "answers", "p", "combine"), {"at_least": 2}),
+    ((*STAGE, "answers", "p", "calibration"), [[0, 0], [1, 0.9]]),
+    (("decision", "stages", 1, "crop"), {"stage": "cheap", "labels": ["a"]}),
+    (("decision", "models", "cheap"), {"weights": sha("cheap"), "reading": sha("reading")}),
+    (("decision", "vlm"), vlm("q")),
+]
+VLM: list[tuple[tuple[str | int, ...], Any]] = [
+    (("name",), "other"),
+    (("model",), "Org/Model-72B"),
+    (("prompt",), "Look."),
+    (("sampling", "temperature"), 0.1),
+    (("sampling", "top_p"), 0.9),
+    (("sampling", "top_k"), 40),
+    (("sampling", "max_tokens"), 511),
+    (("sampling", "seed"), 1),
+    (("images", "max_images"), 7),
+    (("images", "max_pixels"), 600_000),
+    (("images", "max_image_tokens"), 8191),
+    (("images", "pixels_per_token"), 1024),
+    (("answers", "q", "wording"), "?"),
+    (("answers", "q", "positive_at"), 0.7),
+    (("answers", "q", "negative_at"), 0.1),
+    (("answers", "q", "calibration"), [[0, 0], [1, 0.9]]),
+    (("answers", "p"), vlm("p")["answers"]["p"]),
 ]
 
 
@@ -98,6 +127,57 @@ def test_every_field_of_the_decision_part_changes_the_hash(path: tuple[str | int
     if path[-1] == "model":
         del text["decision"]["models"]["cheap"]
     assert decision_hash(text) != decision_hash(BASE)
+
+
+@pytest.mark.parametrize(("path", "value"), VLM, ids=[".".join(map(str, path)) for path, _ in VLM])
+def test_every_field_of_the_vlm_stage_changes_the_hash(path: tuple[str | int, ...], value: Any) -> None:
+    assert decision_hash(changed("decision", "vlm", *path, to=value, base=WITH_VLM)) != decision_hash(WITH_VLM)
+
+
+def test_no_field_of_the_decision_part_is_left_out_of_these_tests() -> None:
+    tried = {str(part) for path, _ in [*DECISIVE, *VLM] for part in path}
+    stage_crop, pin = set(CropPart.model_fields), set(ModelPin.model_fields)
+    parts = (DecisionPart, KeyframesPart, QuestionPart, StagePart, AnswerRule, VlmPart, SamplingPart, ImagesPart)
+    fields = {field for part in (*parts, VlmAnswer) for field in part.model_fields} - stage_crop - pin
+    assert fields - tried == {"questions"} - tried
+
+
+@pytest.mark.parametrize("field", ["labels", "min_score", "margin", "most"])
+def test_every_field_of_a_crop_changes_the_hash(field: str) -> None:
+    crop = {"stage": "cheap", "labels": ["a"]}
+    other = crop | {field: {"labels": ["b"], "min_score": 0.5, "margin": 0.5, "most": 1}[field]}
+    of = [decision_hash(changed("decision", "stages", 1, "crop", to=value)) for value in (crop, other)]
+    assert of[0] != of[1]
+
+
+@pytest.mark.parametrize("value", ["any", {"at_least": 1}, None])
+def test_a_default_combination_that_is_written_out_does_not_change_the_hash(value: Any) -> None:
+    assert decision_hash(changed(*STAGE, "answers", "p", "combine", to=value)) == decision_hash(BASE)
+
+
+def test_pinning_the_weights_alone_is_the_same_in_either_form() -> None:
+    pin = {"weights": sha("cheap")}
+    assert decision_hash(changed("decision", "models", "cheap", to=pin)) == decision_hash(BASE)
+
+
+def test_a_document_of_version_1_keeps_its_hash_and_gets_its_prices_translated() -> None:
+    old = changed("schema_version", to=1)
+    old["commercial"]["prices"] = {"cpu_second": "0.001", "vlm_image": "0.000768", "review": "0.5"}
+    policy = Policy.model_validate(old)
+    assert policy.decision_hash == decision_hash(BASE)
+    assert policy.schema_version == 2
+    prices = policy.commercial.prices
+    assert (prices.review_minute * prices.minutes_per_review, prices.vlm.token_in) == (
+        Decimal("0.5"),
+        Decimal("0.000001"),
+    )
+
+
+def test_the_document_hash_tells_commercial_parts_apart() -> None:
+    one, other = (Policy.model_validate(changed("commercial", "owner", to=name)) for name in ("a", "b"))
+    assert one.decision_hash == other.decision_hash
+    assert one.document_hash != other.document_hash
+    assert Policy.model_validate(one.document()).document_hash == one.document_hash
 
 
 def test_the_order_of_stages_changes_the_hash() -> None:
@@ -110,7 +190,8 @@ def test_the_order_of_stages_changes_the_hash() -> None:
         ("owner", "others"),
         ("currency", "CHF"),
         ("latency_goal_s", 5),
-        ("prices", {"cpu_second": 9, "vlm_image": "0.1"}),
+        ("budgets", {"per_video": {"amount": 1}, "per_day": {"amount": 2, "when_spent": "defer"}}),
+        ("prices", {"cpu_second": 9, "vlm": {"token_in": "0.1"}}),
     ],
 )
 def test_the_commercial_part_does_not_change_the_hash(field: str, value: Any) -> None:

@@ -10,7 +10,7 @@ from pipeline.errors import Reason, UserError
 from tests.cascade.fakes import document, rule
 
 GOOD = f"""\
-schema_version: 1
+schema_version: 2
 name: cats
 decision:
   keyframes:
@@ -56,11 +56,16 @@ def test_a_good_policy_is_read() -> None:
     assert policy.commercial.currency == "USD"
 
 
+VLM = "{name: judge, model: M/7B, prompt: look, answers: {dog: {wording: a dog, positive_at: 0.8, negative_at: 0.2}}}"
+VLM_WITH_SMALL_IMAGES = VLM.replace("dog", "cat").replace(
+    "name", "images: {max_images: 64, max_image_tokens: 2000}, name"
+)
+
 FAULTS: list[tuple[str, str, str]] = [
     # replace, by, the one line that it gives
-    ("schema_version: 1", "schema_version: 2", "1: schema_version: Input should be 1, found 2; correct it"),
-    ("schema_version: 1", "schema_version: one", "1: schema_version: Input should be 1, found 'one'; correct it"),
-    ("schema_version: 1\n", "", "1: schema_version: missing; add it"),
+    ("schema_version: 2", "schema_version: 3", "1: schema_version: Input should be 2, found 3; correct it"),
+    ("schema_version: 2", "schema_version: two", "1: schema_version: Input should be 2, found 'two'; correct it"),
+    ("schema_version: 2\n", "", "1: schema_version: missing; add it"),
     ("name: cats", "name: Cats!", "2: name: 'Cats!' does not match ^[a-z0-9][a-z0-9._-]{0,63}$; change it to fit"),
     ("name: cats", "name:", "2: name: Input should be a valid string, found nothing; correct it"),
     ("name: cats", "name: 2024-01-01", "2: name: Input should be a valid string, found datetime.date(2024, 1, 1)"),
@@ -72,15 +77,31 @@ FAULTS: list[tuple[str, str, str]] = [
     ("owner: pets", 'owner: "a\\0b"', "20: commercial.owner: 'a\\x00b' does not match"),
     ("owner: pets", "owner: ''", "20: commercial.owner: '' does not match"),
     ("owner: pets", f"owner: {'x' * 201}", "20: commercial.owner: String should have at most 200 characters"),
-    ("owner: pets", "owner: pets\n  prices: {review: -1}", "21: commercial.prices.review: Input should be greater"),
-    ("owner: pets", "owner: pets\n  prices: {review: .nan}", "21: commercial.prices.review: Input should be a finite"),
     (
         "owner: pets",
-        "owner: pets\n  prices: {review: 1e300}",
-        "21: commercial.prices.review: Decimal input should have",
+        "owner: pets\n  prices: {review_minute: -1}",
+        "21: commercial.prices.review_minute: Input should be greater",
     ),
-    ("owner: pets", "owner: pets\n  prices: {review: cheap}", "21: commercial.prices.review: Input should be a valid"),
-    ("owner: pets", "owner: pets\n  prices: {review: 1.0000000001}", "21: commercial.prices.review: Decimal input"),
+    (
+        "owner: pets",
+        "owner: pets\n  prices: {review_minute: .nan}",
+        "21: commercial.prices.review_minute: Input should be a finite",
+    ),
+    (
+        "owner: pets",
+        "owner: pets\n  prices: {review_minute: 1e300}",
+        "21: commercial.prices.review_minute: Decimal input should have",
+    ),
+    (
+        "owner: pets",
+        "owner: pets\n  prices: {review_minute: cheap}",
+        "21: commercial.prices.review_minute: Input should be a valid",
+    ),
+    (
+        "owner: pets",
+        "owner: pets\n  prices: {review_minute: 1.0000000000001}",
+        "21: commercial.prices.review_minute: Decimal input",
+    ),
     ("owner: pets", "owner: pets\n  latency_goal_s: .inf", "21: commercial.latency_goal_s: Input should be a finite"),
     ("per_minute: 5", "per_minute: .inf", "5: decision.keyframes.per_minute: Input should be a finite number"),
     ("per_minute: 5", "per_minute: 0", "5: decision.keyframes.per_minute: Input should be greater than 0, found 0"),
@@ -89,8 +110,12 @@ FAULTS: list[tuple[str, str, str]] = [
     ("per_minute: 5", f"max_keyframes: {10**4000}", "5: decision.keyframes.max_keyframes: Input should be less"),
     ("per_minute: 5", "max_keyframes: 2.5", "5: decision.keyframes.max_keyframes: Input should be a valid integer"),
     ("per_minute: 5", "5: per_minute", "4: decision.keyframes.5: Keys should be strings, found 5; correct it"),
-    (f"tiny: {'a' * 64}", "tiny: abc", "7: decision.models.tiny: 'abc' does not match ^[0-9a-f]{64}$; change it"),
-    (f"tiny: {'a' * 64}", f"tiny: {'A' * 64}", f"7: decision.models.tiny: '{'A' * 64}' does not match"),
+    (
+        f"tiny: {'a' * 64}",
+        "tiny: abc",
+        "7: decision.models.tiny.weights: 'abc' does not match ^[0-9a-f]{64}$; change it",
+    ),
+    (f"tiny: {'a' * 64}", f"tiny: {'A' * 64}", f"7: decision.models.tiny.weights: '{'A' * 64}' does not match"),
     ("text: Is a cat to be seen?", "text:", "10: decision.questions.cat.text: Input should be a valid string"),
     ("text: Is a cat to be seen?", "text: a\n      sensitive: perhaps", "11: decision.questions.cat.sensitive: "),
     ("model: tiny", "model: huge", "3: decision: stage 'first' uses model 'huge', which has no pinned SHA-256: add it"),
@@ -113,6 +138,53 @@ FAULTS: list[tuple[str, str, str]] = [
     ('labels: [cat, "katze ü 🐈"]', "labels: []", "16: decision.stages.0.answers.cat.labels: "),
     ('labels: [cat, "katze ü 🐈"]', "labels: [cat, 7]", "16: decision.stages.0.answers.cat.labels.1: Input should"),
     ('labels: [cat, "katze ü 🐈"]', 'labels: ["\\ud800"]', "16: decision.stages.0.answers.cat.labels.0: "),
+    (
+        "negative_at: 0.2",
+        "negative_at: 0.2\n          combine: most",
+        "19: decision.stages.0.answers.cat.combine: must be",
+    ),
+    ("negative_at: 0.2", "negative_at: 0.2\n          combine: {at_least: 0}", "19: decision.stages.0.answers.cat.com"),
+    (
+        "negative_at: 0.2",
+        "negative_at: 0.2\n          combine: {at_least: true}",
+        "19: decision.stages.0.answers.cat.c",
+    ),
+    (
+        "negative_at: 0.2",
+        "negative_at: 0.2\n          calibration: [[0.5, 0.5], [0.5, 0.6]]",
+        "15: decision.stages.0.answers.cat: calibration must rise: [0.5, 0.6] cannot follow [0.5, 0.5]; a model",
+    ),
+    (
+        "negative_at: 0.2",
+        "negative_at: 0.2\n          calibration: [[0.5, 0.5], [0.6, 0.4]]",
+        "15: decision.stages.0.answers.cat: calibration must rise: [0.6, 0.4] cannot follow [0.5, 0.5]; a model",
+    ),
+    (
+        "negative_at: 0.2",
+        "negative_at: 0.2\n          calibration: [[0, 0]]",
+        "19: decision.stages.0.answers.cat.calib",
+    ),
+    ("name: first", "name: review", "3: decision: a stage cannot be called ['review']: every run has a stage of that"),
+    ("model: tiny", "model: tiny\n      crop: {stage: first, labels: [cat]}", "3: decision: stage 'first' crops what"),
+    ("commercial:", f"  vlm: {VLM}\ncommercial:", "3: decision: stage 'judge' answers ['dog'], which no question"),
+    (
+        "commercial:",
+        f"  vlm: {VLM.replace('dog', 'cat').replace('judge', 'first')}\ncommercial:",
+        "3: decision: stage names must differ, found ['first', 'first']",
+    ),
+    (
+        "commercial:",
+        f"  vlm: {VLM.replace('dog', 'cat').replace('M/7B', 'M 7B')}\ncommercial:",
+        "19: decision.vlm.model: 'M 7B' does not match",
+    ),
+    (
+        "commercial:",
+        f"  vlm: {VLM_WITH_SMALL_IMAGES}\ncommercial:",
+        "19: decision.vlm.images: max_image_tokens (2000) leaves 31 tokens for each of max_images (64), and 32 are",
+    ),
+    ("owner: pets", "owner: pets\n  budgets: {per_day: 5}", "21: commercial.budgets.per_day: must be a mapping, found"),
+    ("owner: pets", "owner: pets\n  budgets: {per_week: {amount: 5}}", "21: commercial.budgets.per_week: no such fiel"),
+    ("owner: pets", "owner: pets\n  budgets: {per_day: {amount: 5, when_spent: stop}}", "21: commercial.budgets.per_d"),
     ("owner: pets", "? [a, b]\n  : c", "20: not a plain value: found unhashable key; correct it"),
     ("owner: pets", 'owner: pets\n  "ow\\nner\\e[31m": pets', "21: commercial.'ow\\nner\\x1b[31m': no such field; "),
     ("owner: pets", f"owner: pets\n  {'o' * 300}: pets", f"21: commercial.'{'o' * 76}...: no such field; "),
@@ -151,7 +223,7 @@ def test_each_of_several_faults_has_its_line() -> None:
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "--- \n", "null", "[1, 2]", "7", "just words", "'a: b'"])
 def test_what_is_no_mapping_is_told_what_a_policy_is(text: str) -> None:
     (line,) = faults(text)
-    assert "a policy is a mapping that starts with `schema_version: 1`" in line
+    assert "a policy is a mapping that starts with `schema_version: 2`" in line
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])

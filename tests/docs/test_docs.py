@@ -106,9 +106,9 @@ def test_every_file_in_where_is_it_decided_exists() -> None:
 
 
 def test_the_policy_in_the_documents_is_valid() -> None:
-    page = (ROOT / "docs" / "policies.md").read_text()
+    page = (ROOT / "docs" / "policy.md").read_text()
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert parse_policy(example, origin="docs/policies.md").name == "night-watch"
+    assert parse_policy(example, origin="docs/policy.md").name == "night-watch"
 
 
 def test_the_compose_file_is_valid() -> None:

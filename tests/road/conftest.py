@@ -39,7 +39,7 @@ from workers.metrics import Metrics
 from workers.screening import Screener
 
 POLICY = """
-schema_version: 1
+schema_version: 2
 name: colours
 decision:
   keyframes: {per_minute: 60, min_gap_s: 0.2}
@@ -55,7 +55,7 @@ decision:
         blue: {labels: [blue], positive_at: 0.7, negative_at: 0.3}
 commercial:
   owner: colour-team
-  prices: {cpu_second: 0.00001, vlm_image: 0.001, review: 0.1}
+  prices: {cpu_second: 0.00001, vlm: {token_in: 0.000001}, review_minute: 0.1}
 """
 
 RED, BLUE, PURPLE = (0, 0, 255), (255, 0, 0), (128, 0, 128)
