@@ -13,10 +13,14 @@ from pipeline.verdict import Answer, CascadeOutcome, RunState
 
 
 class Lane(StrEnum):
-    """Which queue a run's message came in by: live uploads go first, backfill fills what is left."""
+    """Which queue a message came in by: live uploads go first, backfill fills what is left.
+
+    What screening left undecided goes on to the judging workers by the escalation lane.
+    """
 
     UPLOADS = "uploads"
     BACKFILL = "backfill"
+    ESCALATION = "escalation"
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ def stack(clients: Clients) -> Wiring:
         artifacts=f"artifacts-{token}",
         uploads=f"uploads-{token}",
         backfill=f"backfill-{token}",
+        escalation=f"escalation-{token}",
         dead_letter=f"dead-letter-{token}",
     )
     aws_clients.wire(clients, wiring)
@@ -112,5 +113,5 @@ def stack(clients: Clients) -> Wiring:
 @pytest.fixture
 def queues(clients: Clients, stack: Wiring) -> Queues:
     """The queues of `stack`."""
-    names = (stack.uploads, stack.backfill, stack.dead_letter)
+    names = (stack.uploads, stack.backfill, stack.escalation, stack.dead_letter)
     return Queues(*(Queue(clients.sqs, name) for name in names))

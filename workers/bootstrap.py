@@ -162,6 +162,7 @@ def wiring(settings: Settings) -> Wiring:
         artifacts=settings.storage.artifacts_bucket,
         uploads=settings.queues.uploads,
         backfill=settings.queues.backfill,
+        escalation=settings.queues.escalation,
         dead_letter=settings.queues.dead_letter,
     )
 
@@ -171,5 +172,6 @@ def open_queues(settings: Settings, clients: Clients) -> Queues:
     return Queues(
         uploads=Queue(clients.sqs, names.uploads),
         backfill=Queue(clients.sqs, names.backfill),
+        escalation=Queue(clients.sqs, names.escalation),
         dead_letter=Queue(clients.sqs, names.dead_letter),
     )

@@ -1,46 +1,98 @@
-"""Takes messages off the lanes and sees each one to its end: parse → screen its videos → delete, hide or dead-letter.
+"""Takes messages off the lanes and sees each one to its end: parse → handle its videos → delete, hide or dead-letter.
 
-Backpressure is explicit: no more messages are received than there are free threads.
+    lane 1 ─ poller ─▶ ┌──────────────┐  begin: lane by share,   ┌─ thread ─▶ handler ─┐   delete, ten at a time
+    lane 2 ─ poller ─▶ │ waiting room │ ──tenant by fewest in──▶ │  …                  │ ─▶ hide (retry, busy)
+                       └──────────────┘       flight             └─ thread ─▶ handler ─┘   dead-letter
+                        bounded by count, bytes, time             heartbeats by `Flights`
+
+Backpressure is explicit: a lane is asked for no more than the waiting room has places, by count and by bytes.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 import structlog
 
 from pipeline.disposition import Action, Disposition
-from pipeline.errors import FatalError, PermanentError, TransientError
+from pipeline.errors import FatalError, PermanentError, Reason, TransientError, VideosieveError
 from pipeline.events import VideoEvent, parse_message
 from pipeline.runs import Lane
-from pipeline.stores.queue import Queue, Queues
+from pipeline.stores.queue import BATCH_MESSAGES, Message, Queue
+from workers.fairness import WaitingRoom, tenant_of
 from workers.flight import Flight, Flights
+from workers.landing import Landing
 from workers.logs import get_logger
 from workers.metrics import Metrics
 
 POLL_RETRY_S = 2.0
 JITTER = (0.8, 1.2)
+HOLD_S = 60.0
+"""How long a message is hidden by being received. One that was not begun by then may be received by any worker."""
+LOOK_AHEAD_BYTES = 32 * 2**20
+HOLD_GROWTH, HOLD_GROWS_AFTER, HOLD_MAX_S = 1.1, 10, 900.0
+"""A message that came often is hidden for longer, so that ten days of waiting for its turn do not use up the queue's
+`maxReceiveCount` of 1000."""
+DIG_PAUSE_S = 0.02
+"""Between receives that only look further ahead: 500 messages a second, and time for the work."""
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpec:
+    """One queue to consume. `share` is the least part of all starts that it gets while it has messages; the first
+    lane gets what the others leave. `look_ahead` is how many messages are held beyond those being worked on: as many
+    as one tenant may have waiting without being in the others' way."""
+
+    lane: Lane
+    queue: Queue
+    share: float = 0.0
+    look_ahead: int = BATCH_MESSAGES
 
 
 class Handler(Protocol):
-    """Screens one video; `workers.screening.Screener`."""
+    """Does the work on one video: `workers.screening.Screener`."""
 
-    def screen(self, event: VideoEvent, flight: Flight) -> Disposition:
+    def handle(self, event: VideoEvent, flight: Flight) -> Disposition:
         """What becomes of the video's message. Raises FatalError only, when our set-up is at fault."""
         ...
 
 
+class Gate(Protocol):
+    """Says whether work may be taken on: `workers.breakers.Breakers`."""
+
+    def may_begin(self) -> bool:
+        """Whether to begin a message now. Where this is False, nothing is received either."""
+        ...
+
+    def is_open(self) -> bool:
+        """Whether messages may be received."""
+        ...
+
+
+class AlwaysOpen:
+    """A gate without a breaker behind it."""
+
+    def may_begin(self) -> bool:
+        return True
+
+    def is_open(self) -> bool:
+        return True
+
+
 class Consumer:
-    """One threaded consumer over the upload and the backfill lane."""
+    """One threaded consumer over `lanes`, in the order of their precedence."""
 
     def __init__(
         self,
-        queues: Queues,
+        lanes: Sequence[LaneSpec],
+        dead_letters: Queue,
         handler: Handler,
         flights: Flights,
         metrics: Metrics,
@@ -48,104 +100,209 @@ class Consumer:
         concurrency: int,
         lease_s: float,
         poll_wait_s: int,
+        gate: Gate | None = None,
     ) -> None:
-        self._lanes: Sequence[tuple[Lane, Queue]] = ((Lane.UPLOADS, queues.uploads), (Lane.BACKFILL, queues.backfill))
-        self._queues = queues
+        self._lanes = tuple(lanes)
+        self._dead_letters = dead_letters
         self._handler = handler
         self._flights = flights
         self._metrics = metrics
         self._concurrency = concurrency
-        self._lease_s = lease_s
+        self._most_per_tenant = concurrency if concurrency < 4 else concurrency - 1
+        self._hold_s = min(HOLD_S, lease_s)
         self._poll_wait_s = poll_wait_s
+        self._gate = gate or AlwaysOpen()
+        self._room: WaitingRoom[Flight] = WaitingRoom([spec.share for spec in lanes])
+        self._landing = Landing()
+        self._changed = threading.Condition()
         self._stop = threading.Event()
         self._receives_no_more = threading.Event()
         self.set_up_fault: FatalError | None = None
 
     def stop(self) -> None:
-        """Receive nothing more; `run` returns once what is in flight is done. Safe in a signal handler."""
+        """Receive and begin nothing more; `run` returns once what is in flight is done. Safe in a signal handler."""
         self._stop.set()
 
     def run(self) -> None:
         """Consume until `stop`, or until `set_up_fault` says why it cannot go on; what is in flight is finished."""
-        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="screen") as threads:
-            try:
-                while not self._stop.is_set():
-                    if self._flights.wait_below(self._concurrency, timeout_s=0.5):
-                        for flight in self._receive():
-                            self._take_on(flight, threads)
-            finally:
-                self._receives_no_more.set()
+        pollers = [_thread(f"poll-{spec.lane.value}", self._poll, number) for number, spec in enumerate(self._lanes)]
+        workers = [_thread(f"fly-{number}", self._work) for number in range(self._concurrency)]
+        for thread in (*pollers, *workers):
+            thread.start()
+        self._stop.wait()
+        with self._changed:
+            self._changed.notify_all()
+        self._give_back_waiting()
+        for thread in pollers:
+            thread.join()
+        self._give_back_waiting()
+        self._receives_no_more.set()
+        for thread in workers:
+            thread.join()
+        self._landing.close()
 
     def wait_until_receiving_ended(self, timeout_s: float) -> None:
-        """After `stop`: wait for the receive under way, which may still bring messages. They are given back."""
+        """After `stop`: wait for the receives under way, which may still bring messages. They are given back."""
         self._receives_no_more.wait(timeout_s)
 
-    def _take_on(self, flight: Flight, threads: ThreadPoolExecutor) -> None:
-        if self._stop.is_set():
-            self._return(flight)
-            return
-        self._flights.add(flight)
-        threads.submit(self._fly, flight).add_done_callback(_report)
+    # receiving
 
-    def _receive(self) -> list[Flight]:
-        """Messages for the free threads: uploads first; backfill gets what uploads leave free."""
-        free = self._concurrency - len(self._flights)
-        flights: list[Flight] = []
-        for wait_s in (0, self._poll_wait_s):
-            for lane, queue in self._lanes:
-                if free > len(flights) and not self._stop.is_set():
-                    wait_here_s = wait_s if lane is Lane.UPLOADS else 0
-                    flights += self._receive_from(lane, queue, free - len(flights), wait_here_s)
-            if flights:
-                break
-        return flights
+    def _poll(self, number: int) -> None:
+        """One lane's thread: receives while there is room for it."""
+        spec = self._lanes[number]
+        while not self._stop.is_set():
+            if self._wait_for_room(number, spec):
+                flights = self._receive_from(spec, self._places(number, spec))
+                self._admit(number, flights)
+                if flights and not self._free():
+                    self._stop.wait(DIG_PAUSE_S)
 
-    def _receive_from(self, lane: Lane, queue: Queue, most: int, wait_s: int) -> list[Flight]:
+    def _wait_for_room(self, number: int, spec: LaneSpec) -> bool:
+        with self._changed:
+            return (
+                self._changed.wait_for(lambda: self._stop.is_set() or self._places(number, spec) > 0, _LOOK_S)
+                and not self._stop.is_set()
+            )
+
+    def _places(self, number: int, spec: LaneSpec) -> int:
+        """How many messages the lane may be asked for now: full requests, but where threads would go without."""
+        if not self._gate.is_open() or self._room.size_bytes >= LOOK_AHEAD_BYTES:
+            return 0
+        waiting = self._room.waiting(number)
+        before = sum(self._room.waiting(lane) for lane in range(number))
+        free = max(0, self._free() - before)
+        if self._room.is_due(number) and not free and not waiting:
+            free = 1
+        places = min(BATCH_MESSAGES, spec.look_ahead + free - waiting)
+        is_needed = waiting < free or places >= min(BATCH_MESSAGES, spec.look_ahead)
+        return places if is_needed else 0
+
+    def _free(self) -> int:
+        return max(0, self._concurrency - len(self._flights))
+
+    def _receive_from(self, spec: LaneSpec, most: int) -> list[Flight]:
+        if most <= 0:
+            return []
+        begun_s = time.monotonic()
         try:
-            messages = queue.receive(max_messages=min(10, most), wait_s=wait_s, visibility_s=round(self._lease_s))
+            messages = spec.queue.receive(max_messages=most, wait_s=self._poll_wait_s, visibility_s=round(self._hold_s))
         except TransientError as error:
-            get_logger().warning("receive_failed", lane=lane.value, reason=error.reason.value, detail=error.detail)
+            get_logger().warning("receive_failed", lane=spec.lane.value, reason=error.reason.value, detail=error.detail)
             self._stop.wait(error.retry_after_s or POLL_RETRY_S)
             return []
         except FatalError as error:
             self._give_up(error)
             return []
-        for message in messages:
-            self._metrics.time_in_queue.labels(lane=lane.value).observe(
-                max(0.0, (datetime.now(UTC) - message.sent_at).total_seconds())
-            )
-        return [Flight(message, queue, lane) for message in messages]
+        now_s = time.monotonic()
+        # Received when the answer came, unless it came later than any answer should: then when it was asked for.
+        received_s = now_s if now_s - begun_s <= self._poll_wait_s + 1 else begun_s
+        return [self._flight(message, spec, received_s + self._hold_s) for message in messages]
+
+    def _flight(self, message: Message, spec: LaneSpec, hidden_until_s: float) -> Flight:
+        flight = Flight(message, spec.queue, spec.lane, hidden_until_s=hidden_until_s)
+        try:
+            flight.parsed = parse_message(message.body)
+        except PermanentError as error:
+            flight.fault = error
+        if message.group is not None:
+            flight.tenant = message.group
+        elif flight.parsed is not None and flight.parsed.events:
+            flight.tenant = tenant_of(flight.parsed.events[0].ref.key)
+        return flight
+
+    def _admit(self, number: int, flights: Sequence[Flight]) -> None:
+        self._hold_longer([flight for flight in flights if flight.message.receive_count > HOLD_GROWS_AFTER])
+        with self._changed:
+            for flight in flights:
+                self._room.add(number, flight)
+            if flights:
+                self._changed.notify_all()
+
+    def _hold_longer(self, flights: Sequence[Flight]) -> None:
+        """Hide what came often for longer than receiving did: by how often the most frequent of them came."""
+        most = max((flight.message.receive_count for flight in flights), default=0)
+        hold_s = min(HOLD_MAX_S, self._hold_s * HOLD_GROWTH ** (most - HOLD_GROWS_AFTER))
+        if hold_s < self._hold_s * 1.5:
+            return
+        now_s = time.monotonic()
+        try:
+            flights[0].queue.hide_many([flight.message for flight in flights], hold_s)
+        except VideosieveError as error:
+            get_logger().warning("hold_failed", reason=error.reason.value, detail=error.detail)
+            return
+        for flight in flights:
+            flight.hidden_until_s = now_s + hold_s
+
+    def _give_back_waiting(self) -> None:
+        """Let everything that was received and not begun come to another worker at once."""
+        with self._changed:
+            waiting = self._room.take_all()
+        for queue in {flight.queue for flight in waiting}:
+            try:
+                queue.hide_many([flight.message for flight in waiting if flight.queue is queue], 0)
+            except VideosieveError as error:
+                get_logger().warning("give_back_failed", reason=error.reason.value, detail=error.detail)
+
+    # working
+
+    def _work(self) -> None:
+        """One of `concurrency` threads: begins one message after the other."""
+        while (flight := self._begin()) is not None:
+            self._fly(flight)
+
+    def _begin(self) -> Flight | None:
+        """The next message, in flight from now on; None once there are to be no more."""
+        with self._changed:
+            while not self._stop.is_set():
+                self._room.drop_expired(time.monotonic() + 1)
+                flight = self._next() if self._gate.may_begin() else None
+                if flight is not None:
+                    waited_s = (datetime.now(UTC) - flight.message.sent_at).total_seconds()
+                    self._metrics.time_in_queue.labels(lane=flight.lane.value).observe(max(0.0, waited_s))
+                    self._flights.add(flight)
+                    self._changed.notify_all()
+                    return flight
+                self._changed.wait(_LOOK_S)
+        return None
+
+    def _next(self) -> Flight | None:
+        return self._room.begin(self._flights.by_tenant(), most_per_tenant=self._most_per_tenant)
 
     def _fly(self, flight: Flight) -> None:
         with structlog.contextvars.bound_contextvars(lane=flight.lane.value, message_id=flight.message.message_id):
             try:
-                dispositions = self._handle(flight)
-                flight.is_landing = True
-                self._settle(flight, dispositions)
+                self._settle(flight, self._handle(flight))
             except TransientError as error:  # the message comes back when its visibility ends
                 get_logger().warning("message_not_settled", reason=error.reason.value, detail=error.detail)
             except FatalError as error:
                 self._count(flight, Action.STOP)
                 self._give_up(error)  # before giving the message back, so that it does not come here again
                 self._return(flight)
+            except Exception:  # noqa: BLE001 - outside the handler, so nobody foresaw it: the thread must go on
+                get_logger().exception("message_crashed")
             finally:
                 self._flights.remove(flight)
+                with self._changed:
+                    self._changed.notify_all()
 
     def _handle(self, flight: Flight) -> list[Disposition]:
         """What became of each video of the message; a message that is none goes to the dead-letter queue."""
-        try:
-            parsed = parse_message(flight.message.body)
-        except PermanentError as error:
-            self._metrics.messages.labels(lane=flight.lane.value, kind="unknown").inc()
-            get_logger().warning("message_dead_lettered", reason=error.reason.value, detail=error.detail)
-            self._count(flight, Action.DEAD_LETTER)
-            flight.queue.dead_letter(flight.message, self._queues.dead_letter, reason=error.reason, detail=error.detail)
+        parsed = flight.parsed
+        if parsed is None:
+            self._dead_letter(flight)
             return []
         self._metrics.messages.labels(lane=flight.lane.value, kind=parsed.kind).inc()
         if not parsed.events:
             get_logger().info("test_event")
             return [Disposition(Action.ACKNOWLEDGE)]
-        return [self._handler.screen(event, flight) for event in parsed.events]
+        return [self._handler.handle(event, flight) for event in parsed.events]
+
+    def _dead_letter(self, flight: Flight) -> None:
+        error = flight.fault or PermanentError(Reason.UNKNOWN_MESSAGE, "not a message about a video")
+        self._metrics.messages.labels(lane=flight.lane.value, kind="unknown").inc()
+        get_logger().warning("message_dead_lettered", reason=error.reason.value, detail=error.detail)
+        self._count(flight, Action.DEAD_LETTER)
+        flight.queue.dead_letter(flight.message, self._dead_letters, reason=error.reason, detail=error.detail)
 
     def _settle(self, flight: Flight, dispositions: Sequence[Disposition]) -> None:
         """The message goes when all its videos are seen to; redelivery finds the finished ones settled."""
@@ -155,10 +312,12 @@ class Consumer:
         if Action.RETRY in actions:
             self._count(flight, Action.RETRY)
             delay_s = min(found.delay_s for found in dispositions if found.action is Action.RETRY)
+            self._flights.land(flight)
             flight.queue.hide(flight.message, delay_s * random.uniform(*JITTER))  # noqa: S311 - jitter, not a secret
         else:
             self._count(flight, Action.ACKNOWLEDGE)
-            flight.queue.delete(flight.message)
+            flight.is_landing = True
+            self._landing.delete(flight.message, flight.queue)
 
     def _give_up(self, error: FatalError) -> None:
         """Our set-up is at fault: take nothing more, and let the process say so and exit."""
@@ -168,7 +327,7 @@ class Consumer:
 
     def _return(self, flight: Flight) -> None:
         """Let the message, whose run was given back already, come to another worker at once."""
-        flight.is_landing = True  # else the next heartbeat would hide it again
+        self._flights.land(flight)  # else the next heartbeat would hide it again
         try:
             flight.queue.hide(flight.message, 0)
         except (TransientError, FatalError) as error:
@@ -178,7 +337,5 @@ class Consumer:
         self._metrics.dispositions.labels(lane=flight.lane.value, action=action.value).inc()
 
 
-def _report(done: Future[None]) -> None:
-    """An unforeseen error outside the handler: nobody asks the future for it, so it must not end there unseen."""
-    if error := done.exception():
-        get_logger().error("message_crashed", exc_info=error)
+def _thread(name: str, target: Callable[..., None], *arguments: object) -> threading.Thread:
+    return threading.Thread(target=target, name=name, args=arguments, daemon=True)

@@ -95,7 +95,7 @@ def held(queue: Queue, wanted: Filter, *, limit: int | None = None) -> Iterator[
 
 def redrive(queues: Queues, ledger: Ledger, wanted: Filter, *, who: str, progress: Callable[[DeadLetter], None]) -> int:
     """Send the matching messages to the lane that they came from, their runs given a fresh start; how many."""
-    lanes = {queue.name: queue for queue in (queues.uploads, queues.backfill)}
+    lanes = {queue.name: queue for queue in queues.lanes.values()}
     with held(queues.dead_letter, wanted) as letters:
         for letter in letters:
             if letter.run_id is not None:

@@ -1,13 +1,16 @@
-"""Messages in flight, and the heartbeat that keeps them ours."""
+"""Messages that this process holds, and the heartbeat that keeps those being worked on ours."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pipeline.errors import LeaseLostError, Reason, VideosieveError
+from pipeline.errors import PermanentError, Reason, VideosieveError
+from pipeline.events import ParsedMessage
 from pipeline.runs import Claimed, Lane
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.queue import Message, Queue
@@ -16,24 +19,41 @@ from workers.metrics import Metrics
 
 BEATS_PER_LEASE = 3
 """Two beats may fail before a lease is lost."""
+LATE_S = 15.0
+"""A message that others may receive this soon is renewed at once; most videos are done earlier."""
 
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One message being worked on; `claim` is the run that it is about, while there is one.
+    """One message in our hands: `parsed`, or the `fault` for which it is none. `claim` is the run that it is about,
+    while there is one.
 
-    Once `is_landing`, its visibility belongs to whoever settles it and the heartbeat leaves it alone.
+    `hidden_until_s` is when others may receive it, counted from our receiving it on `time.monotonic`. Once
+    `is_landing`, its visibility belongs to whoever settles it and the heartbeat leaves it alone; once `is_lost`, its
+    run is somebody else's.
     """
 
     message: Message
     queue: Queue
     lane: Lane
+    tenant: str = "-"
+    hidden_until_s: float = 0.0
+    begun_s: float = 0.0
+    parsed: ParsedMessage | None = None
+    fault: PermanentError | None = None
     claim: Claimed | None = None
+    claimed_s: float = 0.0
     is_landing: bool = False
+    is_lost: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.message.body)
 
     @contextmanager
     def holding(self, claim: Claimed) -> Iterator[None]:
         """Have the heartbeat renew `claim` for the length of the `with` block."""
+        self.claimed_s, self.is_lost = time.monotonic(), False
         self.claim = claim
         try:
             yield
@@ -42,15 +62,21 @@ class Flight:
 
 
 class Flights:
-    """All messages in flight in this process, kept alive by one thread."""
+    """All messages being worked on in this process, kept alive by one thread: their runs' leases by one statement,
+    their visibility by one request for ten messages."""
 
     def __init__(self, ledger: Ledger, metrics: Metrics, *, lease_s: float) -> None:
         self._ledger = ledger
         self._metrics = metrics
         self._lease_s = lease_s
-        self._flights: set[Flight] = set()
+        self._late_s = min(LATE_S, lease_s / BEATS_PER_LEASE)
+        self._claim_due_s = lease_s / BEATS_PER_LEASE - self._late_s / 2
+        self._flights: dict[Flight, None] = {}  # in the order of their beginning
         self._changed = threading.Condition()
-        self._stop = threading.Event()
+        self._beating = threading.Lock()
+        self._wake = threading.Event()
+        self._is_closed = False
+        self.beaten_s = time.monotonic()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._thread.start()
 
@@ -59,24 +85,38 @@ class Flights:
             return len(self._flights)
 
     def add(self, flight: Flight) -> None:
+        flight.begun_s = time.monotonic()
         with self._changed:
-            self._flights.add(flight)
+            self._flights[flight] = None
             self._metrics.in_flight.set(len(self._flights))
+        if flight.hidden_until_s - flight.begun_s < self._late_s:
+            self._wake.set()
 
     def remove(self, flight: Flight) -> None:
         with self._changed:
-            self._flights.discard(flight)
+            self._flights.pop(flight, None)
             self._metrics.in_flight.set(len(self._flights))
             self._changed.notify_all()
 
-    def wait_below(self, limit: int, timeout_s: float) -> bool:
-        """Wait until fewer than `limit` messages are in flight; False when `timeout_s` passed first."""
+    def by_tenant(self) -> Counter[str]:
+        """How many of each tenant's messages are being worked on."""
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._flights) < limit, timeout_s)
+            return Counter(flight.tenant for flight in self._flights)
 
     def snapshot(self) -> list[Flight]:
         with self._changed:
             return list(self._flights)
+
+    def oldest_s(self) -> float:
+        """How long the longest has been in flight; 0 where none is."""
+        with self._changed:
+            oldest = next(iter(self._flights), None)
+        return 0.0 if oldest is None else time.monotonic() - oldest.begun_s
+
+    def land(self, flight: Flight) -> None:
+        """From now on the flight's visibility is the caller's: no beat that is under way touches it afterwards."""
+        with self._beating:
+            flight.is_landing = True
 
     def give_back(self) -> None:
         """Return everything in flight, run and message, for another worker to take at once; no attempt is counted."""
@@ -98,24 +138,59 @@ class Flights:
 
     def close(self) -> None:
         """Stop the heartbeat. What is still in flight runs out by itself."""
-        self._stop.set()
+        self._is_closed = True
+        self._wake.set()
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._stop.wait(self._lease_s / BEATS_PER_LEASE):
-            for flight in self.snapshot():
-                self._renew(flight)
+        """Looks often enough that what becomes due is renewed in time, and a beat that failed is repeated."""
+        while not self._is_closed:
+            self._wake.wait(self._late_s / 2)
+            self._wake.clear()
+            self.beaten_s = time.monotonic()
+            if not self._is_closed and (flights := self.snapshot()):
+                self._renew_due(flights, self.beaten_s)
 
-    def _renew(self, flight: Flight) -> None:
-        claim = flight.claim
+    def _renew_due(self, flights: Sequence[Flight], now_s: float) -> None:
+        claimed = [
+            flight
+            for flight in flights
+            if flight.claim is not None and not flight.is_lost and now_s - flight.claimed_s >= self._claim_due_s
+        ]
+        self._renew_claims(claimed, now_s)
+        with self._beating:
+            due = [
+                flight
+                for flight in flights
+                if not (flight.is_landing or flight.is_lost) and flight.hidden_until_s - now_s < self._late_s * 1.5
+            ]
+            for queue in {flight.queue for flight in due}:
+                self._hide([flight for flight in due if flight.queue is queue], queue)
+
+    def _renew_claims(self, flights: Sequence[Flight], now_s: float) -> None:
+        """Renew the runs' leases, and mark the flights whose run is not ours any more."""
+        held = {(claim.run_id, claim.fence): flight for flight in flights if (claim := flight.claim) is not None}
+        if not held:
+            return
         try:
-            if claim is not None:
-                self._ledger.renew(claim.run_id, claim.fence, self._lease_s)
-            if not flight.is_landing:
-                flight.queue.hide(flight.message, self._lease_s)
-            self._metrics.heartbeats.inc()
-        except LeaseLostError:
-            if flight.claim is claim:  # not just committed
-                get_logger().warning("lease_lost", run_id=str(claim.run_id) if claim else None)
-        except VideosieveError as error:  # whatever is wrong, the other flights' leases still count on us
+            kept = self._ledger.renew_many(list(held), self._lease_s)
+        except VideosieveError as error:  # whatever is wrong, the messages still count on us
             get_logger().warning("heartbeat_failed", reason=error.reason.value, detail=error.detail)
+            return
+        for run, flight in held.items():
+            if run in kept:
+                flight.claimed_s = now_s
+                self._metrics.heartbeats.inc()
+            elif flight.claim is not None and (flight.claim.run_id, flight.claim.fence) == run:  # not just committed
+                get_logger().warning("lease_lost", run_id=str(run[0]))
+                flight.is_lost = True
+
+    def _hide(self, flights: Sequence[Flight], queue: Queue) -> None:
+        now_s = time.monotonic()
+        try:
+            queue.hide_many([flight.message for flight in flights], self._lease_s)
+        except VideosieveError as error:
+            get_logger().warning("heartbeat_failed", reason=error.reason.value, detail=error.detail)
+            return
+        for flight in flights:
+            flight.hidden_until_s = now_s + self._lease_s

@@ -9,7 +9,8 @@ from itertools import groupby, islice
 from uuid import UUID
 
 from pipeline.cascade.policy import Policy
-from pipeline.runs import Lane, Registered
+from pipeline.runs import Lane, Registered, RunView
+from pipeline.verdict import RunState
 from workers.analysis import policy_document
 from workers.backfill import BATCH
 from workers.bootstrap import Services
@@ -53,12 +54,17 @@ def reconcile(
 
 
 def _runs(services: Services, counts: ReconcileCounts, older_than_s: float) -> None:
-    lanes = {Lane.UPLOADS: services.queues.uploads, Lane.BACKFILL: services.queues.backfill}
+    lanes = services.queues.lanes
     sent: set[UUID] = set()
     while stale := [run for run in services.ledger.stale_runs(older_than_s, limit=BATCH) if run.run_id not in sent]:
         sent |= {run.run_id for run in stale}
-        ordered = sorted(stale, key=lambda run: (run.lane.value, run.decision_hash))
-        for (lane, decision_hash), runs in groupby(ordered, key=lambda run: (run.lane, run.decision_hash)):
+        ordered = sorted(stale, key=lambda run: (_lane_of(run).value, run.decision_hash))
+        for (lane, decision_hash), runs in groupby(ordered, key=lambda run: (_lane_of(run), run.decision_hash)):
             registered = [Registered(run.run_id, run.ref, run.trace_id) for run in runs]
             send(services.ledger, lanes[lane], registered, decision_hash)
         counts.stale_runs += len(stale)
+
+
+def _lane_of(run: RunView) -> Lane:
+    """Where the run's message belongs: an escalated run waits for the judging workers, whichever way it came in."""
+    return Lane.ESCALATION if run.state is RunState.ESCALATED else run.lane

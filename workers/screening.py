@@ -50,7 +50,7 @@ class Screener:
     artifacts_bucket: str
     lease_s: float
 
-    def screen(self, event: VideoEvent, flight: Flight) -> Disposition:
+    def handle(self, event: VideoEvent, flight: Flight) -> Disposition:
         """Bring one event as far as it gets now, and say what becomes of its message.
 
         Raises FatalError only, with the run given back, when policy, models or settings are at fault.

@@ -54,6 +54,7 @@ class StorageSettings(_Section):
 class QueuesSettings(_Section):
     uploads: str = Field("videosieve-uploads", description="queue of the upload lane")
     backfill: str = Field("videosieve-backfill", description="queue of the backfill lane")
+    escalation: str = Field("videosieve-escalation", description="queue of what screening left undecided")
     dead_letter: str = Field("videosieve-dead-letter", description="queue for messages that cannot be handled")
 
 
@@ -88,6 +89,13 @@ class WorkerSettings(_Section):
     )
     lease_s: float = Field(120.0, ge=3, le=3600, description="how long a claim holds without a heartbeat")
     grace_s: float = Field(8.0, ge=0, le=3600, description="how long a stopping worker may finish what it has")
+    backfill_share: float = Field(0.1, ge=0, le=0.9, description="least part of all starts that the backfill lane gets")
+    look_ahead: int = Field(
+        4000,
+        ge=0,
+        le=20_000,
+        description="messages held beyond those being worked on, so that one tenant blocks nobody",
+    )
     poll_wait_s: int = Field(5, ge=0, le=20, description="long-poll time of an idle worker")
     metrics_host: str = Field("127.0.0.1", description="address that /metrics listens on")
     metrics_port: Port = Field(9464, description="port of /metrics; 0 takes any free one")

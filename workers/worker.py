@@ -11,9 +11,11 @@ from contextlib import ExitStack, contextmanager
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
 
 from pipeline.errors import Reason, UserError
+from pipeline.runs import Lane
+from pipeline.stores.queue import BATCH_MESSAGES, Queues
 from workers.analysis import active_policy, load_all_models, open_decoders, open_models, policy_document
 from workers.bootstrap import open_services
-from workers.consumer import Consumer
+from workers.consumer import Consumer, LaneSpec
 from workers.flight import Flights
 from workers.logs import get_logger
 from workers.metrics import Metrics
@@ -54,7 +56,8 @@ def run_worker(settings: Settings) -> None:
             lease_s=settings.worker.lease_s,
         )
         consumer = Consumer(
-            services.queues,
+            screening_lanes(services.queues, settings.worker),
+            services.queues.dead_letter,
             screener,
             flights,
             metrics,
@@ -70,6 +73,14 @@ def run_worker(settings: Settings) -> None:
             models=models.loaded(),
         )
         _consume(consumer, flights, grace_s=settings.worker.grace_s)
+
+
+def screening_lanes(queues: Queues, settings: WorkerSettings) -> list[LaneSpec]:
+    """Uploads first, looked into far ahead; backfill gets what they leave, and its share at least."""
+    return [
+        LaneSpec(Lane.UPLOADS, queues.uploads, look_ahead=settings.look_ahead),
+        LaneSpec(Lane.BACKFILL, queues.backfill, share=settings.backfill_share, look_ahead=2 * BATCH_MESSAGES),
+    ]
 
 
 def _consume(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:

@@ -161,6 +161,7 @@ class Wiring:
     artifacts: str
     uploads: str
     backfill: str
+    escalation: str
     dead_letter: str
     visibility_s: int = 120
     max_receive_count: int = 1000
@@ -183,6 +184,7 @@ def wire(clients: Clients, wiring: Wiring, *, region: str = "us-east-1") -> None
     uploads_policy = json.dumps(_from_bucket(wiring.originals, wiring.uploads, region))
     uploads_arn = _ensure_queue(clients.sqs, wiring.uploads, lane | {"Policy": uploads_policy})
     _ensure_queue(clients.sqs, wiring.backfill, lane)
+    _ensure_queue(clients.sqs, wiring.escalation, lane)
     _ensure_notification(clients.s3, wiring.originals, uploads_arn)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,6 +23,22 @@ _OPEN_TO_CLAIM = sa.or_(
     sa.and_(runs.c.state == RunState.DEFERRED, runs.c.due_at <= _now),
     sa.and_(runs.c.state == RunState.PROCESSING, runs.c.lease_until <= _now),
 )
+
+
+_RENEW = sa.text(
+    """
+UPDATE runs SET lease_until = now() + make_interval(secs => :lease_s), updated_at = now()
+FROM (
+    SELECT runs.id FROM runs
+    JOIN unnest(CAST(:ids AS uuid[]), CAST(:fences AS bigint[])) AS held (id, fence) USING (id, fence)
+    WHERE state = 'processing' AND lease_until > now()
+    ORDER BY runs.id FOR UPDATE OF runs
+) AS ours
+WHERE runs.id = ours.id
+RETURNING runs.id, runs.fence
+"""
+)
+"""Locks in the order of ids, so that two workers who believe they hold the same runs cannot deadlock."""
 
 
 class Claims:
@@ -95,6 +112,14 @@ class Claims:
         """Keep the run for `lease_s` from now; LeaseLostError once it is not ours any more."""
         with self.database.begin() as connection:
             _write(connection, run_id, fence, lease_until=_in(lease_s))
+
+    def renew_many(self, held: Sequence[tuple[UUID, int]], lease_s: float) -> set[tuple[UUID, int]]:
+        """Keep several runs, each by its fence, for `lease_s` from now; those that are still ours."""
+        with self.database.begin() as connection:
+            rows = connection.execute(
+                _RENEW, {"ids": [run for run, _ in held], "fences": [fence for _, fence in held], "lease_s": lease_s}
+            ).all()
+        return {(row.id, row.fence) for row in rows}
 
     def commit(self, run_id: UUID, fence: int, commit: Commit) -> float | None:
         """Write how the attempt ended, all of it or nothing; LeaseLostError where the run is not ours (any more).

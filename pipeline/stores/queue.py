@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from botocore import exceptions as boto
 
-from pipeline.errors import FatalError, PermanentError, Reason, TransientError
+from pipeline.errors import FatalError, PermanentError, Reason, TransientError, VideosieveError
+from pipeline.runs import Lane
 from pipeline.stores.aws import code_of, translated
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ _NOT_IN_MESSAGES = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery of a message; `receipt` is good for this delivery alone."""
+    """One delivery of a message; `receipt` is good for this delivery alone.
+
+    `group` is the sender's message group: whose message it is, for SQS's fair queues; S3's own events have none.
+    """
 
     message_id: str
     body: str
@@ -44,6 +48,7 @@ class Message:
     receive_count: int
     sent_at: datetime
     attributes: dict[str, str] = field(default_factory=dict)
+    group: str | None = None
 
 
 class Depth(TypedDict):
@@ -74,7 +79,7 @@ class Queue:
                 MaxNumberOfMessages=min(max_messages, BATCH_MESSAGES),
                 WaitTimeSeconds=wait_s,
                 VisibilityTimeout=visibility_s,
-                MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+                MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp", "MessageGroupId"],
                 MessageAttributeNames=["All"],
             )
         return [_message(found) for found in response.get("Messages", [])]
@@ -90,6 +95,30 @@ class Queue:
             lambda url: self._client.change_message_visibility(
                 QueueUrl=url, ReceiptHandle=message.receipt, VisibilityTimeout=hidden_s
             )
+        )
+
+    def delete_many(self, messages: Sequence[Message]) -> int:
+        """Delete messages in batches; how many were deleted. The others' receipts are no longer good, or SQS failed
+        them: they may come again. An error is raised after all batches were tried."""
+        return self._in_batches(
+            messages,
+            lambda url, batch: self._client.delete_message_batch(
+                QueueUrl=url, Entries=[{"Id": str(n), "ReceiptHandle": m.receipt} for n, m in enumerate(batch)]
+            ),
+        )
+
+    def hide_many(self, messages: Sequence[Message], seconds: float) -> int:
+        """Let all come back in `seconds` from now, in batches; how many that was done for. As `delete_many`."""
+        hidden_s = max(0, min(MAX_HIDE_S, round(seconds)))
+        return self._in_batches(
+            messages,
+            lambda url, batch: self._client.change_message_visibility_batch(
+                QueueUrl=url,
+                Entries=[
+                    {"Id": str(n), "ReceiptHandle": m.receipt, "VisibilityTimeout": hidden_s}
+                    for n, m in enumerate(batch)
+                ],
+            ),
         )
 
     def send(self, body: str, attributes: Mapping[str, str] | None = None, *, delay_s: int = 0) -> None:
@@ -148,6 +177,20 @@ class Queue:
                 return False
         return True
 
+    def _in_batches(self, messages: Sequence[Message], call: Callable[[str, Sequence[Message]], Any]) -> int:
+        done = 0
+        failure: VideosieveError | None = None
+        for start in range(0, len(messages), BATCH_MESSAGES):
+            batch = messages[start : start + BATCH_MESSAGES]
+            try:
+                with translated(Reason.QUEUE_UNAVAILABLE, f"queue {self.name}"):
+                    done += len(call(self._url(), batch).get("Successful", []))
+            except VideosieveError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return done
+
     def _send_batch(self, bodies: Sequence[str]) -> None:
         """Send up to 10, sending those again that SQS did not take."""
         waiting = dict(enumerate(bodies))
@@ -174,11 +217,16 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """The queues of a worker."""
+    """The queues of a fleet: its lanes, and where messages are set aside."""
 
     uploads: Queue
     backfill: Queue
+    escalation: Queue
     dead_letter: Queue
+
+    @property
+    def lanes(self) -> dict[Lane, Queue]:
+        return {Lane.UPLOADS: self.uploads, Lane.BACKFILL: self.backfill, Lane.ESCALATION: self.escalation}
 
 
 def _message(found: Any) -> Message:
@@ -194,6 +242,7 @@ def _message(found: Any) -> Message:
             for name, value in found.get("MessageAttributes", {}).items()
             if "StringValue" in value
         },
+        group=system.get("MessageGroupId"),
     )
 
 

@@ -37,6 +37,8 @@ from workers.flight import Flights
 from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws
 from workers.metrics import Metrics
 from workers.screening import Screener
+from workers.settings import WorkerSettings
+from workers.worker import screening_lanes
 
 POLICY = """
 schema_version: 2
@@ -133,7 +135,8 @@ class Fleet:
         )
         self.services.ledger.remember_policy(self.policy.name, self.policy.decision_hash, policy_document(self.policy))
         consumer = Consumer(
-            self.services.queues,
+            screening_lanes(self.services.queues, WorkerSettings()),
+            self.services.queues.dead_letter,
             screener,
             flights,
             self.metrics,
@@ -214,6 +217,7 @@ def fleet_environment(fleet: Fleet, aws: EmbeddedAws, database_url: str) -> dict
         "VIDEOSIEVE_STORAGE__ARTIFACTS_BUCKET": stack.artifacts,
         "VIDEOSIEVE_QUEUES__UPLOADS": stack.uploads,
         "VIDEOSIEVE_QUEUES__BACKFILL": stack.backfill,
+        "VIDEOSIEVE_QUEUES__ESCALATION": stack.escalation,
         "VIDEOSIEVE_QUEUES__DEAD_LETTER": stack.dead_letter,
         "VIDEOSIEVE_POLICY": str(fleet.weights / "colours.yaml"),
         "VIDEOSIEVE_MODELS__DIR": str(fleet.weights),

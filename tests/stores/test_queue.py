@@ -191,7 +191,13 @@ def test_wiring_twice_changes_nothing_and_sends_no_second_test_event(
 
 def test_wiring_adjusts_queues_whose_settings_changed(clients: Clients, stack: Wiring) -> None:
     changed = Wiring(
-        stack.originals, stack.artifacts, stack.uploads, stack.backfill, stack.dead_letter, visibility_s=77
+        stack.originals,
+        stack.artifacts,
+        stack.uploads,
+        stack.backfill,
+        stack.escalation,
+        stack.dead_letter,
+        visibility_s=77,
     )
     aws_clients.wire(clients, changed)
     url = clients.sqs.get_queue_url(QueueName=stack.uploads)["QueueUrl"]

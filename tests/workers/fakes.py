@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 from pipeline.disposition import Action, Disposition
 from pipeline.errors import Reason, VideosieveError
 from pipeline.events import VideoEvent
-from pipeline.runs import Claimed
+from pipeline.runs import Claimed, Lane
 from pipeline.stores.ledger import Ledger
-from pipeline.stores.queue import Message, Queue, Queues
-from workers.consumer import Consumer
+from pipeline.stores.queue import Message, Queue
+from workers.consumer import Consumer, Gate, LaneSpec
 from workers.flight import Flight, Flights
 from workers.metrics import Metrics
 
@@ -60,6 +60,9 @@ class FakeQueue(Queue):
         self.hidden: list[tuple[str, float]] = []
         self.deleted: list[str] = []
         self.dead: list[tuple[str, str, str]] = []
+        self.deletes: list[int] = []
+        self.hides: list[int] = []
+        self.receive_count = 1
         self.faults: dict[str, list[BaseException]] = {}
         self._lock = threading.Lock()
 
@@ -75,7 +78,7 @@ class FakeQueue(Queue):
         if not taken:
             time.sleep(min(wait_s, 0.01))
         sent_at = datetime.now(UTC) - timedelta(seconds=1)
-        return [Message(uuid4().hex, body, f"receipt of {body}", 1, sent_at) for body in taken]
+        return [Message(uuid4().hex, body, f"receipt of {body}", self.receive_count, sent_at) for body in taken]
 
     def delete(self, message: Message) -> bool:
         with self._lock:
@@ -88,6 +91,20 @@ class FakeQueue(Queue):
             self._fail("hide")
             self.hidden.append((message.body, seconds))
         return True
+
+    def delete_many(self, messages: Sequence[Message]) -> int:
+        with self._lock:
+            self._fail("delete")
+            self.deletes.append(len(messages))
+            self.deleted += [message.body for message in messages]
+        return len(messages)
+
+    def hide_many(self, messages: Sequence[Message], seconds: float) -> int:
+        with self._lock:
+            self._fail("hide")
+            self.hides.append(len(messages))
+            self.hidden += [(message.body, seconds) for message in messages]
+        return len(messages)
 
     def dead_letter(self, message: Message, dead_letters: Queue, *, reason: Reason, detail: str) -> bool:
         self._fail("dead_letter")
@@ -105,13 +122,17 @@ class FakeLedger(Ledger):
 
     def __init__(self, *faults: VideosieveError) -> None:
         self.faults = list(faults)
+        self.beats = 0
+        self.lost: set[tuple[UUID, int]] = set()
         self.renewed: list[tuple[UUID, int, float]] = []
         self.released: list[tuple[UUID, int, Reason, bool, float]] = []
 
-    def renew(self, run_id: UUID, fence: int, lease_s: float) -> None:
-        self.renewed.append((run_id, fence, lease_s))
+    def renew_many(self, held: Sequence[tuple[UUID, int]], lease_s: float) -> set[tuple[UUID, int]]:
+        self.beats += 1
+        self.renewed += [(run_id, fence, lease_s) for run_id, fence in held]
         if self.faults:
             raise self.faults.pop(0)
+        return set(held) - self.lost
 
     def release(self, run_id: UUID, fence: int, *, reason: Reason, detail: str, fault: bool, hidden_s: float) -> None:
         self.released.append((run_id, fence, reason, fault, hidden_s))
@@ -131,7 +152,7 @@ class FakeHandler:
         self.most_running = 0
         self._lock = threading.Lock()
 
-    def screen(self, event: VideoEvent, flight: Flight) -> Disposition:
+    def handle(self, event: VideoEvent, flight: Flight) -> Disposition:
         with self._lock:
             self.screened.append(event.ref.key)
             self.running += 1
@@ -163,6 +184,9 @@ class World:
         ledger: FakeLedger | None = None,
         concurrency: int = 2,
         lease_s: float = 60.0,
+        look_ahead: int = 0,
+        backfill_share: float = 0.0,
+        gate: Gate | None = None,
     ) -> None:
         self.uploads = FakeQueue("uploads", uploads)
         self.backfill = FakeQueue("backfill", backfill)
@@ -173,13 +197,18 @@ class World:
         self.metrics = Metrics(self.registry)
         self.flights = Flights(self.ledger, self.metrics, lease_s=lease_s)
         self.consumer = Consumer(
-            Queues(self.uploads, self.backfill, self.dead_letter),
+            [
+                LaneSpec(Lane.UPLOADS, self.uploads, look_ahead=look_ahead),
+                LaneSpec(Lane.BACKFILL, self.backfill, share=backfill_share, look_ahead=look_ahead),
+            ],
+            self.dead_letter,
             self.handler,
             self.flights,
             self.metrics,
             concurrency=concurrency,
             lease_s=lease_s,
             poll_wait_s=1,
+            gate=gate,
         )
 
     @contextmanager

@@ -35,7 +35,7 @@ class Store(ObjectStore):
 class Fleet:
     def __init__(self, *faults: Exception) -> None:
         self.ledger, self.objects, self.sink = Records(), Store(), Sink(*faults)
-        self.services = Services(self.ledger, self.objects, Queues(Sink(), self.sink, Sink()))
+        self.services = Services(self.ledger, self.objects, Queues(Sink(), self.sink, Sink(), Sink()))
         self.slept_s: list[float] = []
 
     def backfill(self, refs: Sequence[ObjectRef], rate_per_s: float | None = None) -> BackfillCounts:

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from pipeline.errors import FatalError, LeaseLostError, Reason, TransientError, VideosieveError
+from pipeline.errors import FatalError, Reason, TransientError, VideosieveError
 from pipeline.runs import Lane
 from pipeline.stores.queue import Message
 from tests.workers.fakes import FakeLedger, FakeQueue, claim, wait_until
@@ -104,23 +105,93 @@ def test_a_landed_message_is_kept_alive_no_longer(flights: Flights, queue: FakeQ
 
 
 def test_a_lost_lease_hides_the_message_no_more_and_is_logged(queue: FakeQueue) -> None:
-    ledger = FakeLedger(*[LeaseLostError("taken over")] * 1000)
+    ledger, held = FakeLedger(), claim()
+    ledger.lost.add((held.run_id, held.fence))
     with capture_logs() as entries:
         flights = Flights(ledger, Metrics(CollectorRegistry()), lease_s=LEASE_S)
-        one = flight(queue)
-        with one.holding(claim()):
+        one, other = flight(queue, "lost"), flight(queue, "other")
+        with one.holding(held):
             flights.add(one)
-            wait_until(lambda: len(ledger.renewed) >= 2, "two beats")
-            assert queue.hidden == []
+            flights.add(other)
+            wait_until(lambda: one.is_lost, "the loss is seen")
+            hidden = queue.hidden.count(("lost", LEASE_S))
+            beats = len(queue.hidden)
+            wait_until(lambda: len(queue.hidden) >= beats + 3, "beats go on")
+            assert queue.hidden.count(("lost", LEASE_S)) <= hidden + 1
         flights.close()
-    assert "lease_lost" in {entry["event"] for entry in entries}
+    assert [entry["event"] for entry in entries] == ["lease_lost"]
+
+
+def test_a_flight_whose_lease_was_lost_is_kept_alive_again_with_its_next_claim(queue: FakeQueue) -> None:
+    one = flight(queue)
+    one.is_lost = True
+    with one.holding(claim()):
+        assert not one.is_lost
+
+
+def test_all_leases_are_renewed_by_one_statement_and_ten_messages_by_one_request() -> None:
+    all_are_in = threading.Event()
+
+    class Waiting(FakeLedger):
+        def renew_many(self, held: Sequence[tuple[UUID, int]], lease_s: float) -> set[tuple[UUID, int]]:
+            assert all_are_in.wait(5)
+            return super().renew_many(held, lease_s)
+
+    ledger, queue = Waiting(), FakeQueue("uploads")
+    flights = Flights(ledger, Metrics(CollectorRegistry()), lease_s=LEASE_S)
+    for number in range(12):
+        one = flight(queue, str(number))
+        one.claim = claim(fence=number)
+        flights.add(one)
+    all_are_in.set()
+    wait_until(lambda: 12 in queue.hides, "a beat for all")
+    flights.close()
+    assert len(ledger.renewed) >= 12
+    assert ledger.beats <= len(queue.hides) + 1
+
+
+def test_a_message_that_will_not_come_to_others_soon_costs_no_request(queue: FakeQueue, ledger: FakeLedger) -> None:
+    flights = Flights(ledger, Metrics(CollectorRegistry()), lease_s=0.3)
+    soon, later = flight(queue, "soon"), flight(queue, "later")
+    later.hidden_until_s = time.monotonic() + 60
+    flights.add(later)
+    flights.add(soon)
+    wait_until(lambda: len(queue.hidden) >= 2, "two beats")
+    flights.close()
+    assert bodies(queue) == {"soon"}
+
+
+def test_no_beat_under_way_touches_a_message_once_it_has_landed(queue: FakeQueue, ledger: FakeLedger) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow(FakeQueue):
+        def hide_many(self, messages: Sequence[Message], seconds: float) -> int:
+            entered.set()
+            assert leave.wait(5)
+            return super().hide_many(messages, seconds)
+
+    slow = Slow("slow")
+    flights = Flights(ledger, Metrics(CollectorRegistry()), lease_s=LEASE_S)
+    one = flight(slow)
+    flights.add(one)
+    assert entered.wait(5)
+    lander = threading.Thread(target=flights.land, args=[one])
+    lander.start()
+    lander.join(0.05)
+    assert lander.is_alive()  # waits for the beat
+    leave.set()
+    lander.join(5)
+    assert not lander.is_alive()
+    hidden = len(slow.hidden)
+    time.sleep(3 * LEASE_S)
+    assert len(slow.hidden) == hidden == 1
+    flights.close()
 
 
 @pytest.mark.parametrize(
     "error",
     [
         TransientError(Reason.DATABASE_UNAVAILABLE, "down"),
-        LeaseLostError("taken over"),
         FatalError(Reason.SCHEMA_OUTDATED, "upgrade"),
     ],
     ids=lambda error: type(error).__name__,
@@ -135,9 +206,9 @@ def test_a_beat_that_fails_stops_neither_the_heart_nor_the_other_flights(
         with failing.holding(claim()):
             flights.add(failing)
             flights.add(other)
-            wait_until(lambda: bodies(queue) == {"failing", "other"}, "both are kept alive again")
+            wait_until(lambda: bodies(queue) == {"failing", "other"}, "both messages are kept alive")
+            wait_until(lambda: len(ledger.renewed) >= 4, "the lease is renewed again")
         flights.close()
-    assert len(ledger.renewed) >= 4
 
 
 def test_a_queue_that_fails_does_not_stop_the_heart(flights: Flights, queue: FakeQueue) -> None:
@@ -155,15 +226,6 @@ def test_closing_ends_the_heartbeat_at_once_also_with_a_long_lease() -> None:
     flights = Flights(FakeLedger(), Metrics(CollectorRegistry()), lease_s=3600)
     flights.close()
     assert time.monotonic() - started_s < 2
-
-
-def test_waiting_for_a_free_place_ends_when_one_lands_or_the_time_is_over(flights: Flights, queue: FakeQueue) -> None:
-    one = flight(queue)
-    assert flights.wait_below(1, timeout_s=0)
-    flights.add(one)
-    assert not flights.wait_below(1, timeout_s=0.01)
-    threading.Timer(0.02, flights.remove, [one]).start()
-    assert flights.wait_below(1, timeout_s=5)
 
 
 def test_flights_are_told_apart_by_identity_not_by_content(flights: Flights, queue: FakeQueue) -> None:

@@ -73,7 +73,7 @@ class Listing(ObjectStore):
 class Fleet:
     def __init__(self, ledger: Ledger, found: Sequence[ObjectRef] = ()) -> None:
         self.ledger, self.objects, self.uploads, self.backfill = ledger, Listing(found), Sink(), Sink()
-        self.services = Services(ledger, self.objects, Queues(self.uploads, self.backfill, Sink()))
+        self.services = Services(ledger, self.objects, Queues(self.uploads, self.backfill, Sink(), Sink()))
 
     def reconcile(self) -> ReconcileCounts:
         return reconcile(self.services, POLICY, bucket="originals", prefix="clips/", older_than_s=60)
