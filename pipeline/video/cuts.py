@@ -48,6 +48,9 @@ _HEAD = 4
 _NEIGHBOURHOOD, _SURROUNDING = 5, 6
 _MEDIAN_TO_HIGH = 1.5  # the 85th percentile of inter sizes over their median
 _SAME_CUT_S, _SAME_TRANSITION_S = 0.4, 0.9
+_LASTING_S = 0.3
+_CHEAP_PIXELS, _CHEAP_BYTES = 15e6, 200_000
+_STEP, _STEP_AREA = 0.3, 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def find_cuts(signals: Signals, evidence: Evidence, *, is_final: bool = False) -
     `is_final` says that no wish will be granted any more: what is doubtful is judged as it stands.
     """
     judge = _Judge(signals, evidence, is_final=is_final)
-    seen = sorted(sample for sample in signals.anchors.tolist() if sample in evidence.exact)
+    seen = [sample for sample in whole_anchors(signals, evidence) if sample in evidence.exact]
     for before, after in itertools.pairwise(seen):
         judge.pair(before, after)
     if seen:
@@ -122,7 +125,7 @@ class _Judge:
 
     def pair(self, before: int, after: int) -> None:
         distance = self.evidence.change(before, after).distance
-        if distance < DIFFERENT:
+        if distance < DIFFERENT or self.was_watched(before, after, distance):
             return
         anchors = self.signals.anchors
         first, last = (int(np.searchsorted(anchors, sample)) for sample in (before, after))
@@ -361,20 +364,44 @@ class _Judge:
 
     def tail_of_stream(self, key: int) -> None:
         """After the last key there is no later picture to compare: only the strongest sample is tried."""
+        if watching(self.signals, key, len(self.signals.index)) in self.evidence.done:
+            return
         if self.signals.can_patch:
             for sample in candidates(self.signals, key, len(self.signals.index), 2.2, 0.4)[:1]:
                 self.replaces(key, sample, DIFFERENT)
 
+    def was_watched(self, before: int, after: int, distance: float) -> bool:
+        """Whether everything between two keys that differ was decoded: then the cut is where the pictures say."""
+        run = watching(self.signals, before, after)
+        if run not in self.evidence.done:
+            return False
+        seen = [sample for sample in (*run.samples, after) if sample in self.evidence.exact]
+        if not self.steps(seen):
+            turned = next(s for s in seen[1:] if s == after or self._is_nearer(s, after, before))
+            self.cuts.append(self.cut(turned, 0.8 * distance, is_gradual=True))
+        return True
+
+    def _is_nearer(self, sample: int, after: int, before: int) -> bool:
+        return self.evidence.change(sample, after).distance < self.evidence.change(before, sample).distance
+
     def sequences(self) -> None:
         """Samples decoded one after the other show a cut directly."""
         for run in self.evidence.done:
-            if run.is_patched or len(run.samples) < 2:
+            if not run.is_patched and len(run.samples) > 1:
+                self.steps([sample for sample in run.samples if sample in self.evidence.exact])
+
+    def steps(self, seen: list[int]) -> bool:
+        """Whether one picture to the next differs, and still does 0.3 s later: a flash does not last."""
+        found, t_s = False, self.signals.t_s
+        for position, (before, after) in enumerate(itertools.pairwise(seen)):
+            change = self.evidence.change(before, after)
+            if change.distance <= _STEP or change.area <= _STEP_AREA:
                 continue
-            seen = [sample for sample in run.samples if sample in self.evidence.exact]
-            for before, after in itertools.pairwise(seen):
-                change = self.evidence.change(before, after)
-                if change.distance > DIFFERENT and change.area > _REPLACED_AREA:
-                    self.cuts.append(self.cut(after, change.distance))
+            later = next((s for s in seen[position + 1 :] if t_s[s] >= t_s[after] + _LASTING_S), seen[-1])
+            if self.evidence.change(before, later).distance > _STEP:
+                self.cuts.append(self.cut(after, change.distance))
+                found = True
+        return found
 
     def jumps(self, seen: list[int]) -> None:
         """A cut exactly on a regular key: no size outlier tells it, but what surrounds the key does."""
@@ -422,6 +449,37 @@ class _Judge:
 
     def cut(self, sample: int, score: float, *, is_gradual: bool = False) -> Cut:
         return Cut(float(self.signals.t_s[sample]), sample, float(np.clip(score, 0, 1)), is_gradual)
+
+
+def watching(signals: Signals, before: int, after: int) -> Run:
+    """Every sample from a key up to another that decoding can step on: certain, and dear unless pictures are small."""
+    inside = range(before + 1, after)
+    return Run((before, *(s for s in inside if signals.is_reference[s] and signals.index.is_readable[s])))
+
+
+def worth_watching(signals: Signals, evidence: Evidence) -> Iterator[Run]:
+    """What is cheap to watch and may hide a cut: between neighbouring keys that differ, and after the last one."""
+    count, facts = len(signals.index), signals.index.facts
+    for before, after in itertools.pairwise([*whole_anchors(signals, evidence), count]):
+        if before not in evidence.exact or (after < count and after not in evidence.exact):
+            continue
+        if after < count and evidence.change(before, after).distance < _STEP:
+            continue
+        if after == count and not candidates(signals, before, after, 1.5, 0.2):
+            continue
+        is_told = after < count and signals.is_irregular[after] and signals.size_ratio[after] >= _STRONG_KEY_RATIO
+        if is_told and not candidates(signals, before, after, 1.5, 0.25):
+            continue
+        run = watching(signals, before, after)
+        size_bytes = int(signals.index.size_bytes[list(run.samples)].sum())
+        pixels = len(run.samples) * facts.width_px * facts.height_px
+        if len(run.samples) > 1 and size_bytes <= _CHEAP_BYTES and pixels <= _CHEAP_PIXELS:
+            yield run
+
+
+def whole_anchors(signals: Signals, evidence: Evidence) -> list[int]:
+    """The anchors that were not found to be recovery points, whose picture lacks what was coded before them."""
+    return [anchor for anchor in signals.anchors.tolist() if anchor not in evidence.not_intra]
 
 
 def transition_run(signals: Signals, before: int, after: int) -> Run:

@@ -58,6 +58,8 @@ class SampleDecoder:
         context.options = {**self._options, "max_pixels": str(self._max_pixels), "flags": "output_corrupt"}
         if self._facts.extradata:
             context.extradata = self._facts.extradata
+        if self._facts.codec.startswith("msmpeg4"):  # whose pictures do not say their size
+            context.width, context.height = self._facts.width_px, self._facts.height_px
         return context
 
     def decode(

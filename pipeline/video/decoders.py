@@ -7,9 +7,9 @@ from typing import cast
 import av
 from av.video.codeccontext import VideoCodecContext
 
-_DECODERS = {"av1": "libdav1d"}
-"""FFmpeg's own decoder of this name only drives hardware."""
-_CODECS = {"libdav1d": "av1", "libvpx": "vp8", "libvpx-vp9": "vp9"}
+_DECODERS = {"av1": "libdav1d", "flv1": "flv", "msmpeg4v3": "msmpeg4"}
+"""FFmpeg's own decoder named av1 only drives hardware."""
+_CODECS = {"libdav1d": "av1", "libvpx": "vp8", "libvpx-vp9": "vp9", "flv": "flv1", "msmpeg4": "msmpeg4v3"}
 
 
 def open_decoder(codec: str) -> VideoCodecContext:

@@ -29,7 +29,7 @@ from pipeline.video.source import ByteRange, Source
 _BLOCK_BYTES = 512 * 1024
 _CACHED_BLOCKS = 8
 _ROTATION_PROBES = 24  # packets; reordering delays the first frame by up to 16
-_DECODERS = CODECS | {"libdav1d", "libvpx", "libvpx-vp9"}
+_DECODERS = CODECS | {"libdav1d", "libvpx", "libvpx-vp9", "flv", "msmpeg4"}
 _OUT_OF_MEMORY = 12  # ENOMEM
 _NO_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 

@@ -19,7 +19,7 @@ from pipeline.video.keyframes import Choice, choose_keyframes, reach, wanted_key
 from pipeline.video.limits import Limits
 from pipeline.video.motion import Motion, find_motion
 from pipeline.video.opening import read_index
-from pipeline.video.plan import Budget, budget, next_runs, read_gap_bytes, sparse_gops
+from pipeline.video.plan import Budget, budget, cheap_frames, next_runs, read_gap_bytes, sparse_gops
 from pipeline.video.samples import SampleReader
 from pipeline.video.signals import Signals, signals
 from pipeline.video.source import Source
@@ -69,9 +69,10 @@ class Extractor:
         self._look()
         cuts = find_cuts(self._signals, self._evidence, is_final=True).cuts
         motion = find_motion(self._signals, self._evidence, cuts).motion
-        frames_left = max(_MIN_FRAMES_FOR_IMAGES, int(_FRAME_SHARE * len(self._index)) - self.frames_decoded)
-        frames_left -= wanted_keyframes(self._index.duration_s, self._settings)
-        choices = choose_keyframes(self._signals, self._evidence, cuts, motion, self._settings, max(0, frames_left))
+        frames_left, watched_left = self._frames_left()
+        choices = choose_keyframes(
+            self._signals, self._evidence, cuts, motion, self._settings, frames_left, watched_left
+        )
         if not choices:
             raise self._nothing_to_see()
         return Findings(
@@ -82,6 +83,12 @@ class Extractor:
             warnings=self._warnings(),
             coverage=coverage(self._signals, self._evidence),
         )
+
+    def _frames_left(self) -> tuple[int, int]:
+        """How many frames images between keys may take: anywhere, and where pictures are small."""
+        wanted = wanted_keyframes(self._index.duration_s, self._settings)
+        usual = max(_MIN_FRAMES_FOR_IMAGES, int(_FRAME_SHARE * len(self._index)) - self.frames_decoded) - wanted
+        return max(0, usual), max(0, usual, int(cheap_frames(self._signals)))
 
     def images(self, choices: Sequence[Choice]) -> Iterator[tuple[Keyframe, BgrImage]]:
         """Each chosen frame, upright, one at a time; a frame that now fails to decode is left out."""

@@ -16,7 +16,7 @@ from pipeline.video.limits import Limits
 CODECS = frozenset(
     (
         *("h264", "hevc", "av1", "vp8", "vp9", "mpeg1video", "mpeg2video", "mpeg4"),
-        *("msmpeg4v2", "msmpeg4v3", "h263", "flv1", "mjpeg", "prores"),
+        *("msmpeg4v2", "msmpeg4v3", "h263", "flv1", "mjpeg", "prores", "dvvideo"),
     )
 )
 """Codecs that uploads may use, by FFmpeg's names; everything else is turned away before a decoder sees it."""

@@ -58,17 +58,19 @@ def choose_keyframes(
     motion: Sequence[Motion],
     settings: KeyframeSettings,
     frames_left: int,
+    watched_left: int = 0,
 ) -> list[Choice]:
     """The most telling frames in time order.
 
     Whatever was decoded whole and stands for itself comes first; a sample between keys is taken only for motion
-    that no key shows and scenes without a key, while the frames to reach it fit in `frames_left`.
+    that no key shows, while the frames to reach it fit in `frames_left`, and for scenes without a key that were
+    watched, while they fit in `watched_left`.
     """
     usable = _usable(signals, evidence)
     if not usable:
         return []
     chooser = _Chooser(signals, evidence, settings, usable)
-    offers = chooser.scenes(cuts) + chooser.motion(motion, frames_left)
+    offers = chooser.scenes(cuts, watched_left) + chooser.motion(motion, frames_left)
     count = wanted_keyframes(signals.index.duration_s, settings)
     chooser.take(sorted(offers, key=lambda offer: -offer.rank), count)
     chooser.cover(count)
@@ -95,8 +97,8 @@ class _Chooser:
         self.signals, self.evidence, self.settings, self.usable = signals, evidence, settings, usable
         self.chosen: list[Choice] = []
 
-    def scenes(self, cuts: Sequence[Cut]) -> list[_Offer]:
-        """The first usable key of every shot; longer shots first."""
+    def scenes(self, cuts: Sequence[Cut], watched_left: int) -> list[_Offer]:
+        """The first usable key of every shot, else a sample that was watched; longer shots first."""
         duration_s = self.signals.index.duration_s
         bounds = [0.0, *(cut.t_s for cut in cuts), duration_s]
         offers = []
@@ -105,6 +107,9 @@ class _Chooser:
             sample = self._first_between(start_s + _SETTLING_S, end_s) if is_gradual else None
             if sample is None:
                 sample = self._first_between(start_s, end_s)
+            if sample is None and (watched := self._watched_between(start_s, end_s, watched_left)):
+                sample, cost = watched
+                watched_left -= cost
             if sample is None:
                 continue
             is_start = position == 0
@@ -144,6 +149,22 @@ class _Chooser:
         cost = int(signals.is_reference[path].sum()) + len(path) // 4
         fits = path and path[0] not in self.evidence.failed and signals.index.is_readable[path].all()
         return (int(samples[0]), cost) if fits and cost <= min(frames_left, _MAX_REACH) else None
+
+    def _watched_between(self, start_s: float, end_s: float, frames_left: int) -> tuple[int, int] | None:
+        """The sharpest of the early samples between keys that were decoded in their turn, and what it costs again."""
+        index, t_s = self.signals.index, self.signals.t_s
+        end_s = min(end_s - 0.05, start_s + _SHARP_WITHIN_S)
+        inside = [
+            sample
+            for sample, picture in self.evidence.exact.items()
+            if start_s + 0.1 <= t_s[sample] <= end_s and index.is_shown[sample] and not picture.is_blank
+        ]
+        if not inside:
+            return None
+        first, sharpest = min(inside, key=lambda s: float(t_s[s])), max(inside, key=self._sharpness)
+        sample = sharpest if self._sharpness(sharpest) > _SHARPER * self._sharpness(first) else first
+        cost = len(reach(self.signals, sample))
+        return (sample, cost) if cost <= frames_left else None
 
     def _first_between(self, start_s: float, end_s: float) -> int | None:
         end_s = min(end_s - 0.05, max(start_s + _SCENE_LAG_S, start_s + 0.5 * (end_s - start_s)))

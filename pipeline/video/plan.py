@@ -7,13 +7,13 @@ bounded too.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.video.cuts import find_cuts, size_events, transition_run
+from pipeline.video.cuts import find_cuts, size_events, transition_run, watching, whole_anchors, worth_watching
 from pipeline.video.evidence import Evidence, Run
 from pipeline.video.motion import find_motion, is_quiet_coded
 from pipeline.video.signals import Signals
@@ -23,9 +23,12 @@ _BYTES_PER_MINUTE = 8.5e6
 _MIN_BYTES = 1.5e6
 _MAX_BYTES = 64e6
 _FILE_SHARE = 0.03
+_CHEAPER_BYTES = {"dvvideo": 8, "prores": 3, "mjpeg": 2}
+"""Without arithmetic coding a MB takes 10, 27 and 50 ms here instead of 100."""
 _FRAME_SHARE = 0.048
 _MIN_FRAMES = 16
 _MAX_FRAMES = 2000
+_CHEAP_PIXELS, _CHEAP_KEYS_PIXELS, _CHEAP_KEYS_BYTES = 30e6, 6e6, 500_000
 _KEYS_PER_MINUTE = 30
 _SWEEP_S = 3.6
 _QUIET_SWEEP_S = 5.0
@@ -59,13 +62,14 @@ def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
     stream_bytes = int(signals.index.size_bytes.sum())
     per_length = _BYTES_PER_MINUTE * signals.index.duration_s / 60
     decoded_bytes = min(_MAX_BYTES, max(_MIN_BYTES, per_length, _FILE_SHARE * stream_bytes))
-    frames = max(_MIN_FRAMES, _FRAME_SHARE * len(signals.index) - keyframes)
+    frames = max(_MIN_FRAMES, _FRAME_SHARE * len(signals.index) - keyframes, cheap_frames(signals))
     if sparse_gops(signals):
         frames += _SPARSE_FRAMES
     ranges = int(np.clip(_RANGES_PER_MINUTE * signals.index.duration_s / 60, _MIN_RANGES, _MAX_RANGES))
     if signals.index.payloads or stream_bytes < _READ_WHOLE_BYTES:
         ranges = _MAX_RANGES
     read_bytes = max(_MIN_READ_BYTES, _READ_SHARE * stream_bytes)
+    decoded_bytes *= _CHEAPER_BYTES.get(signals.index.facts.codec, 1)
     return Budget(
         decoded_bytes=int(decoded_bytes * effort),
         frames=int(min(_MAX_FRAMES, frames) * effort),
@@ -74,14 +78,36 @@ def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
     )
 
 
+def cheap_frames(signals: Signals) -> float:
+    """How many frames cost little because they are small: all of a short clip of 320x180."""
+    facts = signals.index.facts
+    return min(len(signals.index), _CHEAP_PIXELS / max(1, facts.width_px * facts.height_px))
+
+
 def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Run]:
     """The runs to decode next, the most telling first, within what is `left`; empty means done."""
     if not evidence.done:
         return affordable(signals, first_look(signals), left)
     cuts = find_cuts(signals, evidence)
-    wishes = list(cuts.wishes) or list(find_motion(signals, evidence, cuts.cuts).wishes[:_MOTION_PER_ROUND])
+    wishes = [run for run in cuts.wishes if run not in evidence.done]
+    watched = [*worth_watching(signals, evidence), *_refreshed(signals, evidence, left)]
+    wishes = wishes or [run for run in watched if run not in evidence.done]
+    wishes = wishes or list(find_motion(signals, evidence, cuts.cuts).wishes[:_MOTION_PER_ROUND])
     read = {sample for run in evidence.done for sample in run.samples}
     return affordable(signals, (run for run in wishes if run not in evidence.done), left, read)
+
+
+def _refreshed(signals: Signals, evidence: Evidence, left: Budget) -> Iterator[Run]:
+    """Intra refresh: what follows the few true keys, one by one, as far as the budget goes."""
+    if not evidence.not_intra:
+        return
+    index = signals.index
+    for before, after in itertools.pairwise([*whole_anchors(signals, evidence), len(index)]):
+        if any(before < anchor < after for anchor in evidence.not_intra):
+            samples = np.array(watching(signals, before, after).samples, np.int64)
+            is_affordable = np.cumsum(index.size_bytes[samples]) <= left.decoded_bytes
+            if is_affordable[:1].all() and left.frames > 1:
+                yield Run(tuple(samples[is_affordable][: left.frames].tolist()))
 
 
 def affordable(signals: Signals, runs: Iterable[Run], left: Budget, read: Collection[int] = ()) -> list[Run]:
@@ -120,13 +146,20 @@ def first_look(signals: Signals) -> list[Run]:
     anchors = signals.anchors.tolist()
     if not anchors:
         return []
-    wanted = _sweep(signals, anchors)
+    wanted = set(anchors) if _are_cheap(signals, anchors) else _sweep(signals, anchors)
     for position, anchor in enumerate(anchors):
         if signals.is_irregular[anchor]:
             wanted.update(anchors[max(0, position - 1) : position + 1])
     following = dict(itertools.pairwise(anchors))
     runs = [_with_transitions(signals, sample, following.get(sample)) for sample in _spread(sorted(wanted))]
     return runs + _sparse(signals)
+
+
+def _are_cheap(signals: Signals, anchors: list[int]) -> bool:
+    """Whether all keys together cost little: small pictures, few bytes."""
+    index = signals.index
+    pixels = len(anchors) * index.facts.width_px * index.facts.height_px
+    return pixels <= _CHEAP_KEYS_PIXELS and int(index.size_bytes[anchors].sum()) <= _CHEAP_KEYS_BYTES
 
 
 def _with_transitions(signals: Signals, key: int, following: int | None) -> Run:

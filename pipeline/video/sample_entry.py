@@ -15,6 +15,7 @@ _CODEC_OF_ENTRY = {
     **dict.fromkeys(("apch", "apcn", "apcs", "apco", "ap4h", "ap4x"), "prores"),
     **dict.fromkeys(("jpeg", "mjpa", "mjpb"), "mjpeg"),
     **dict.fromkeys(("s263", "h263"), "h263"),
+    **dict.fromkeys(("dvc ", "dvcp", "dvpp", "dv5n", "dv5p"), "dvvideo"),
     "av01": "av1",
     "vp08": "vp8",
     "vp09": "vp9",

@@ -44,7 +44,7 @@ class Signals:
     """Per-sample facts derived from an index of n samples.
 
     `t_s` float64 (n,) seconds from the first displayed frame; `anchors` int64: the readable, displayed keys
-    worth decoding, thinned to one in 0.45 s; `is_irregular` bool (n,): keys off the regular beat;
+    worth decoding, thinned to one in 0.45 s and the irregular ones; `is_irregular` bool (n,): keys off the beat;
     `size_ratio` float64 (n,): a sample's size over the 85th percentile of the 12 non-key samples before it;
     `key_share` float64 (n,): its size over the median key's; `is_reference` bool (n,): samples that decoding can
     step on, by their display order; `activity` float64 (m,): the logarithm of the local mean size of non-key
@@ -89,8 +89,9 @@ class Signals:
 def signals(index: SampleIndex) -> Signals:
     """The signals of a checked index."""
     t_s = index.t_s
-    anchors = _anchors(index, t_s)
     keys = np.flatnonzero(index.is_key)
+    is_irregular = _irregular(index, keys)
+    anchors = _anchors(index, t_s, is_irregular)
     gaps_s = np.diff(t_s[anchors])
     median_key = float(np.median(index.size_bytes[keys])) if len(keys) else 1.0
     activity = _activity(index, t_s)
@@ -99,7 +100,7 @@ def signals(index: SampleIndex) -> Signals:
         index=index,
         t_s=t_s,
         anchors=anchors,
-        is_irregular=_irregular(index, keys),
+        is_irregular=is_irregular,
         size_ratio=_size_ratio(index),
         key_share=index.size_bytes / max(1.0, median_key),
         is_reference=is_reference,
@@ -109,10 +110,11 @@ def signals(index: SampleIndex) -> Signals:
     )
 
 
-def _anchors(index: SampleIndex, t_s: NDArray[np.float64]) -> NDArray[np.int64]:
+def _anchors(index: SampleIndex, t_s: NDArray[np.float64], is_irregular: NDArray[np.bool_]) -> NDArray[np.int64]:
     kept: list[int] = []
     for sample in np.flatnonzero(index.is_key & index.is_readable):
-        if index.is_shown[sample] and (not kept or t_s[sample] - t_s[kept[-1]] >= _ANCHOR_GAP_S):
+        is_apart = not kept or t_s[sample] - t_s[kept[-1]] >= _ANCHOR_GAP_S
+        if index.is_shown[sample] and (is_apart or is_irregular[sample]):
             kept.append(int(sample))
     if not kept:
         kept = [int(sample) for sample in np.flatnonzero(index.is_key & index.is_readable)[:1]]

@@ -24,7 +24,7 @@ def index_of(
     is_key[list(keys)] = True
     times = np.arange(count, dtype=np.int64)
     return SampleIndex(
-        facts=StreamFacts("mp4", codec, b"", Fraction(1, FPS), 320, 180),
+        facts=StreamFacts("mp4", codec, b"", Fraction(1, FPS), 1280, 720),
         offset_bytes=np.cumsum(sizes).astype(np.int64) - np.array(sizes, np.int64),
         size_bytes=np.array(sizes, np.int64),
         dts=times,
