@@ -5,6 +5,7 @@
     ├── SupersededError   the object was replaced while we worked: this version's run ends
     ├── TransientError    try again later
     │   └── LeaseLostError  another worker owns the run now: drop the work, touch nothing
+    ├── AnswerError       a VLM's answer, or our question to it, is no use: a person answers (`pipeline.chat`)
     └── FatalError        our own set-up is wrong: give messages back, say what to do, exit
 
 Foreign exceptions are translated into these where the foreign library is called, nowhere else.
@@ -45,6 +46,8 @@ class Reason(StrEnum):
     THROTTLED = "throttled"
     DATABASE_UNAVAILABLE = "database_unavailable"
     MODEL_UNAVAILABLE = "model_unavailable"
+    VLM_UNAVAILABLE = "vlm_unavailable"
+    VLM_BUSY = "vlm_busy"
     LEASE_LOST = "lease_lost"
     GIVEN_BACK = "given_back"
     INTERNAL_ERROR = "internal_error"
@@ -62,6 +65,10 @@ class Reason(StrEnum):
     UNDECIDED = "undecided"
     NO_VLM = "no_vlm"
     LOW_COVERAGE = "low_coverage"
+    VLM_INVALID_OUTPUT = "vlm_invalid_output"
+    VLM_BLOCKED = "vlm_blocked"
+    VLM_REQUEST_REFUSED = "vlm_request_refused"
+    VLM_DISAGREES = "vlm_disagrees"
 
 
 class VideosieveError(Exception):

@@ -8,6 +8,10 @@ REVIEW_REASONS = {
     "undecided": "no stage was sure enough",
     "no_vlm": "no vision-language model is configured",
     "low_coverage": "too little of the video could be seen for a negative answer",
+    "vlm_invalid_output": "the vision-language model gave no usable answer",
+    "vlm_blocked": "the vision-language model refused to answer",
+    "vlm_request_refused": "the vision-language model's engine refused the request",
+    "vlm_disagrees": "the vision-language model contradicts an earlier stage that was nearly sure",
 }
 KEYFRAME_REASONS = {
     "start": "start",
