@@ -101,6 +101,27 @@ class WorkerSettings(_Section):
     metrics_port: Port = Field(9464, description="port of /metrics; 0 takes any free one")
 
 
+class VlmSettings(_Section):
+    """The engine of a policy's VLM stage: any OpenAI-compatible server. What it is asked stands in the policy."""
+
+    url: str | None = Field(None, description="base of the engine's API, as http://HOST:8000/v1; unset means no VLM")
+    api_key: SecretStr | None = Field(None, description="the engine's key, where it wants one")
+    concurrency: int = Field(
+        16, ge=1, le=1024, description="most requests to the engine at once; fewer while it is slow"
+    )
+    ttft_goal_s: Seconds = Field(10.0, description="a first token later than this means fewer requests at once")
+    connect_s: Seconds = Field(5.0, description="longest time to connect to the engine")
+    first_token_s: Seconds = Field(60.0, description="longest time from a request to the first token of its answer")
+    next_token_s: Seconds = Field(15.0, description="longest time between two tokens")
+    total_s: Seconds = Field(180.0, description="longest time of one answer")
+    logprobs: bool = Field(True, description="ask for token probabilities; without them the model's own score counts")
+    canary_every_s: Seconds = Field(900.0, description="how often the known-answer pictures are sent")
+    canary_least: float = Field(
+        0.0, ge=0, le=1, description="share of known answers below which the engine counts as wrong and is not asked"
+    )
+    metrics_port: Port = Field(9465, description="port of the judging worker's /metrics; 0 takes any free one")
+
+
 class ApiSettings(_Section):
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: Port = Field(8080, description="port of the API")
@@ -141,6 +162,7 @@ class Settings(BaseSettings):
     models: ModelsSettings = ModelsSettings()
     decoder: DecoderSettings = DecoderSettings()
     worker: WorkerSettings = WorkerSettings()
+    vlm: VlmSettings = VlmSettings()
     api: ApiSettings = ApiSettings()
     local: LocalSettings = LocalSettings()
     log: LogSettings = LogSettings()

@@ -22,7 +22,7 @@ LEAST_NOTED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class OpenQuestion:
     """One open question: the keyframes that are in doubt, and what the stages before made of it.
 
     `lean` is how far the cheap stage that leans most to yes is on its way from `negative_at` (0) to `positive_at` (1);
@@ -52,13 +52,13 @@ class Frame:
 class Case:
     """All that a VLM is asked about one video."""
 
-    doubts: tuple[Doubt, ...]
+    open: tuple[OpenQuestion, ...]
     frames: dict[int, Frame]
     coverage: float
 
     @property
     def questions(self) -> tuple[str, ...]:
-        return tuple(doubt.question for doubt in self.doubts)
+        return tuple(doubt.question for doubt in self.open)
 
 
 def escalated_questions(policy: Policy, outcome: CascadeOutcome, keyframes: int) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def case_of(policy: Policy, document: Document) -> Case:
 
 def _doubt(
     policy: Policy, question: str, verdict: Mapping[str, Any], stages: Sequence[Mapping[str, Any]], keyframes: int
-) -> Doubt:
+) -> OpenQuestion:
     evidence = tuple(int(index) for index in verdict["evidence"])
     if not all(0 <= index < keyframes for index in evidence):
         raise ValueError(f"evidence of '{question}' names keyframes that are not there")
@@ -102,7 +102,7 @@ def _doubt(
         for stage in stages
         if (rule := _rule(policy, str(stage["stage"]), question)) and (scores := stage["scores"].get(question))
     ]
-    return Doubt(
+    return OpenQuestion(
         question,
         evidence or tuple(range(keyframes)),
         float(verdict["score"]),

@@ -19,7 +19,7 @@ from pipeline.chat import AnswerError, ChatReply, ChatRequest, Engine, Sampling,
 from pipeline.errors import Reason
 from pipeline.verdict import Answer, Verdict, VlmUsage
 from pipeline.vlm.answers import Said, Statement, Statements, checked, schema_of
-from pipeline.vlm.case import Case, Doubt
+from pipeline.vlm.case import Case, OpenQuestion
 from pipeline.vlm.pictures import Picture, Shown, choose
 from pipeline.vlm.prompt import system_text, video_text
 from pipeline.vlm.scores import ScoreSource, score_of
@@ -114,9 +114,7 @@ def judge(policy: Policy, case: Case, asked: Asked, engine: Engine) -> Judgement
             request = replace(asked.request, repair=(error.answer, error.detail))
     scores, source = _scores(statements, reply)
     return Judgement(
-        verdicts=tuple(
-            _verdict(policy, case, doubt, asked.shown, statements, scores, problem) for doubt in case.doubts
-        ),
+        verdicts=tuple(_verdict(policy, case, doubt, asked.shown, statements, scores, problem) for doubt in case.open),
         scores={
             question: {asked.shown.indices[number]: score for number in statements.of[question].images}
             for question, score in scores.items()
@@ -149,7 +147,7 @@ def _scores(statements: Statements | None, reply: ChatReply | None) -> tuple[dic
 def _verdict(
     policy: Policy,
     case: Case,
-    doubt: Doubt,
+    doubt: OpenQuestion,
     shown: Shown,
     statements: Statements | None,
     scores: Mapping[str, float],
@@ -186,7 +184,7 @@ def _verdict(
 
 
 def _answer(
-    rule: VlmAnswer, statement: Statement, score: float, doubt: Doubt, is_enough_seen: bool
+    rule: VlmAnswer, statement: Statement, score: float, doubt: OpenQuestion, is_enough_seen: bool
 ) -> tuple[Answer, Reason | None]:
     """What a checked statement is worth. Word and score must agree, and not against a strong finding."""
     lean = doubt.lean

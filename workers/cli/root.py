@@ -34,6 +34,7 @@ _COMMANDS = {
     "runs": "workers.cli.review",
     "tenants": "workers.cli.setup",
     "up": "workers.cli.fleet",
+    "vlm": "workers.cli.vlm",
     "wire": "workers.cli.setup",
     "worker": "workers.cli.fleet",
 }
