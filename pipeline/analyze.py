@@ -34,12 +34,15 @@ class Analysis:
     bill: Bill
 
 
-def analyze(source: Source, policy: Policy, extractor: Extractor, models: Models) -> Analysis:
+def analyze(source: Source, policy: Policy, extractor: Extractor, models: Models, *, has_vlm: bool = False) -> Analysis:
     """Decide `policy`'s questions about the video in `source`.
 
+    With `has_vlm`, what the policy's VLM is to judge is left in doubt for it; else a person is asked.
     Raises PermanentError when the video is at fault, SupersededError when it was replaced meanwhile,
     TransientError when trying again may help, FatalError when policy and models do not fit.
     """
     extraction = extractor.extract(source, policy.decision.keyframes.settings())
     outcome = run_cascade(policy, extraction.images, models, coverage=extraction.coverage)
+    if not has_vlm:
+        outcome = outcome.without_doubts()
     return Analysis(extraction, outcome, bill(policy, extraction, outcome))

@@ -38,7 +38,11 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a model said about a batch: `findings[i]` belongs to the i-th image; `cpu_s` is what it cost."""
+    """What a model said about a batch: `findings[i]` belongs to the i-th image.
+
+    `cpu_s` is what it cost, `device_s` how long an accelerator was kept; 0 where there is none.
+    """
 
     findings: tuple[Findings, ...]
     cpu_s: float
+    device_s: float = 0.0

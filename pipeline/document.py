@@ -7,6 +7,7 @@ decision; `rejected_document` stands in for either when the video itself is at f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pipeline.advice import advice
@@ -78,6 +79,9 @@ def analysis_document(path: str, policy: Policy, analysis: Analysis, images: Seq
             },
         },
         "state": analysis.outcome.state.value,
+        "doubts": [
+            {"question": doubt.question, "keyframes": list(doubt.keyframes)} for doubt in analysis.outcome.doubts
+        ],
         "verdicts": [_verdict(verdict) for verdict in analysis.outcome.verdicts],
         "stages": [_stage(stage) for stage in analysis.outcome.stages],
         "money": _money(analysis.bill),
@@ -122,6 +126,9 @@ def _stage(stage: StageRecord) -> Document:
         "asked": list(stage.asked),
         "settled": list(stage.settled),
         "cpu_s": _rounded(stage.cpu_s, 4),
+        "device_s": _rounded(stage.device_s, 4),
+        "images": stage.images,
+        "usage": asdict(stage.usage),
         "money_nano": stage.money_nano,
         "scores": {
             question: [{"keyframe": index, "score": _rounded(score, 4)} for index, score in sorted(scores.items())]

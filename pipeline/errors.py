@@ -65,6 +65,7 @@ class Reason(StrEnum):
     UNDECIDED = "undecided"
     NO_VLM = "no_vlm"
     LOW_COVERAGE = "low_coverage"
+    BUDGET_EXHAUSTED = "budget_exhausted"
     VLM_INVALID_OUTPUT = "vlm_invalid_output"
     VLM_BLOCKED = "vlm_blocked"
     VLM_REQUEST_REFUSED = "vlm_request_refused"

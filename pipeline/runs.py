@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from pipeline.costs import StageCost
 from pipeline.errors import Reason
 from pipeline.media import ObjectRef
 from pipeline.verdict import Answer, CascadeOutcome, RunState
@@ -68,21 +69,30 @@ ClaimResult = Claimed | Busy | Settled
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """How an attempt ended. `state` is one of decided, in_review, rejected, failed, superseded.
+    """How an attempt ended. `state` is one of decided, escalated, in_review, rejected, failed, superseded.
 
-    `outcome` is None where no verdict came about; `money_nano` is in nano-units of `currency`.
+    `outcome` is None where no verdict came about. `costs` are in `currency`, and are added to those of the run's
+    earlier attempts.
     """
 
     state: RunState
     outcome: CascadeOutcome | None = None
     result_key: str | None = None
     currency: str | None = None
-    money_nano: int = 0
-    cpu_s: float = 0.0
+    costs: tuple[StageCost, ...] = ()
     reason: Reason | None = None
     detail: str | None = None
     warnings: tuple[str, ...] = ()
     coverage: float | None = None
+
+    @property
+    def money_nano(self) -> int:
+        """What this attempt cost."""
+        return sum(cost.money_nano for cost in self.costs)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(cost.cpu_s for cost in self.costs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pipeline.detections import Findings
@@ -13,10 +13,12 @@ class Answer(StrEnum):
     POSITIVE = "positive"
     NEGATIVE = "negative"
     REVIEW = "review"
+    OPEN = "open"  # nobody is asked: the policy leaves it unanswered once a budget is spent
 
 
 class RunState(StrEnum):
-    """queued → processing → decided | in_review → decided, or rejected, failed, superseded."""
+    """queued → processing → decided | escalated → … | deferred → … | in_review → decided, or rejected, failed,
+    superseded."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -82,7 +84,7 @@ class StageRecord:
 
     `findings` maps keyframe index → what the model said about it; `scores` maps question → keyframe index → how
     that answers the question, for the keyframes that were in doubt. A VLM has no `weights_sha256` of ours.
-    `device_s` is the time on an accelerator, `usage` a VLM's.
+    `images` is how many the model was shown (crops each count), `device_s` the time on an accelerator, `usage` a VLM's.
     """
 
     stage: str
@@ -94,19 +96,38 @@ class StageRecord:
     scores: dict[str, dict[int, float]]
     cpu_s: float
     money_nano: int
+    images: int = 0
     device_s: float = 0.0
     usage: VlmUsage = VlmUsage()
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """A question that a VLM is to judge, and the keyframes that are in doubt."""
+
+    question: str
+    keyframes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CascadeOutcome:
-    """Verdicts for every question of the policy, in its order, and the stages that ran, in theirs."""
+    """Verdicts for every question of the policy, in its order, and the stages that ran, in theirs.
+
+    The verdict on a question of `doubts` is what stands where no VLM can be asked: a person answers it.
+    """
 
     verdicts: tuple[Verdict, ...]
     stages: tuple[StageRecord, ...]
+    doubts: tuple[Doubt, ...] = ()
+
+    def without_doubts(self) -> CascadeOutcome:
+        """The outcome where there is no VLM to ask."""
+        return replace(self, doubts=())
 
     @property
     def state(self) -> RunState:
-        """`in_review` while any question waits for a person, else `decided`."""
+        """`escalated` while a VLM is to judge, `in_review` while any question waits for a person, else `decided`."""
+        if self.doubts:
+            return RunState.ESCALATED
         waiting = any(v.answer is Answer.REVIEW for v in self.verdicts)
         return RunState.IN_REVIEW if waiting else RunState.DECIDED

@@ -13,6 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from pipeline.analyze import Analysis, Extractor, analyze
+from pipeline.cascade.cost import stage_costs
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.ports import Models
 from pipeline.disposition import Action, Disposition, disposition
@@ -99,7 +100,7 @@ class Screener:
             with self._timed("artifacts"):
                 result_key = self._store(ref, policy, analysis, claim)
             with self._timed("commit"):
-                self._commit(claim, _commit_of(analysis, result_key))
+                self._commit(claim, _commit_of(policy, analysis, result_key))
             self._count(policy, analysis)
             return Disposition(Action.ACKNOWLEDGE)
         except VideosieveError as error:
@@ -247,14 +248,13 @@ class Screener:
         self.metrics.stage_wall.labels(step=step).observe(time.monotonic() - started_s)
 
 
-def _commit_of(analysis: Analysis, result_key: str) -> Commit:
+def _commit_of(policy: Policy, analysis: Analysis, result_key: str) -> Commit:
     return Commit(
         state=analysis.outcome.state,
         outcome=analysis.outcome,
         result_key=result_key,
         currency=analysis.bill.currency,
-        money_nano=analysis.bill.total_nano,
-        cpu_s=analysis.extraction.cost.cpu_s + sum(stage.cpu_s for stage in analysis.outcome.stages),
+        costs=stage_costs(policy, analysis.extraction, analysis.outcome),
         warnings=analysis.extraction.warnings,
         coverage=analysis.extraction.coverage,
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
+from pipeline.budgets import BudgetScope
 from pipeline.cascade.parts import Part, Price, Words
 
 _V1_IMAGE_TOKENS = 768
@@ -55,6 +56,11 @@ class BudgetsPart(Part):
     per_video: BudgetPart | None = None
     per_tenant_day: BudgetPart | None = None
     per_day: BudgetPart | None = None
+
+    def when_spent(self, scope: BudgetScope) -> WhenSpent:
+        """What becomes of the doubtful questions of a video for which the budget of `scope` is spent."""
+        budget: BudgetPart | None = getattr(self, scope.value)
+        return WhenSpent.REVIEW if budget is None else budget.when_spent
 
 
 class CommercialPart(Part):

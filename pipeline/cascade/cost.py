@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from pipeline.cascade.commercial import PricesPart, VlmPricesPart
+from pipeline.budgets import Caps
+from pipeline.cascade.commercial import BudgetPart, PricesPart, VlmPricesPart
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.vlm_part import ImagesPart
+from pipeline.costs import StageCost
 from pipeline.media import Extraction
-from pipeline.verdict import Answer, CascadeOutcome, VlmUsage
+from pipeline.verdict import Answer, CascadeOutcome, StageRecord, VlmUsage
 
 NANO = 1_000_000_000
 CHAT_FRAME_TOKENS = 64
@@ -41,15 +43,75 @@ class Bill:
 def bill(policy: Policy, extraction: Extraction, outcome: CascadeOutcome) -> Bill:
     """Adds up a video's way; the yardsticks are computed from the same prices."""
     prices = policy.commercial.prices
-    reviews = sum(verdict.answer is Answer.REVIEW for verdict in outcome.verdicts)
     video = extraction.video
     return Bill(
         currency=policy.commercial.currency,
         keyframes_nano=nano(prices.cpu_second, extraction.cost.cpu_s),
         stages_nano=sum(stage.money_nano for stage in outcome.stages),
-        review_nano=reviews * review_nano(prices),
+        review_nano=_reviews(outcome) * review_nano(prices),
         vlm_every_frame_nano=yardstick_nano(policy, video.frames, video.width_px, video.height_px),
         vlm_every_keyframe_nano=yardstick_nano(policy, len(extraction.keyframes), video.width_px, video.height_px),
+    )
+
+
+def stage_costs(policy: Policy, extraction: Extraction, outcome: CascadeOutcome) -> tuple[StageCost, ...]:
+    """The ledger's rows for one screened video: extraction, the models, people; they add up to the bill's total."""
+    billed, cost = bill(policy, extraction, outcome), extraction.cost
+    keyframes = StageCost(
+        "keyframes",
+        cpu_s=cost.cpu_s,
+        money_nano=billed.keyframes_nano,
+        images=len(extraction.keyframes),
+        bytes=cost.bytes_read,
+        every_frame_nano=billed.vlm_every_frame_nano,
+        every_keyframe_nano=billed.vlm_every_keyframe_nano,
+    )
+    return (keyframes, *map(cost_of, outcome.stages), *review_costs(policy, outcome))
+
+
+def cost_of(stage: StageRecord) -> StageCost:
+    """The ledger's row for one model's stage."""
+    return StageCost(
+        stage.stage,
+        stage.model,
+        cpu_s=stage.cpu_s,
+        device_s=stage.device_s,
+        money_nano=stage.money_nano,
+        images=stage.images,
+        bytes=stage.usage.bytes_sent,
+        requests=stage.usage.requests,
+        tokens_in=stage.usage.tokens_in,
+        tokens_cached=stage.usage.tokens_cached,
+        tokens_out=stage.usage.tokens_out,
+    )
+
+
+def review_costs(policy: Policy, outcome: CascadeOutcome) -> tuple[StageCost, ...]:
+    """The ledger's row for the people who are asked, none where nobody is (yet, where a VLM is to judge first)."""
+    each = review_nano(policy.commercial.prices)
+    reviews = _reviews(outcome)
+    return (StageCost("review", money_nano=reviews * each, requests=reviews),) if reviews else ()
+
+
+def _reviews(outcome: CascadeOutcome) -> int:
+    """How many questions a person is asked now; those of `doubts` may yet be settled."""
+    doubts = {doubt.question for doubt in outcome.doubts}
+    return sum(v.answer is Answer.REVIEW and v.question not in doubts for v in outcome.verdicts)
+
+
+def caps(policy: Policy) -> Caps:
+    """The policy's budgets as amounts of money."""
+    budgets = policy.commercial.budgets
+
+    def amount(budget: BudgetPart | None) -> int | None:
+        return None if budget is None else nano(budget.amount)
+
+    return Caps(
+        policy=policy.name,
+        currency=policy.commercial.currency,
+        per_video_nano=amount(budgets.per_video),
+        per_tenant_day_nano=amount(budgets.per_tenant_day),
+        per_day_nano=amount(budgets.per_day),
     )
 
 

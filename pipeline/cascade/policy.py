@@ -91,7 +91,7 @@ class DecisionPart(Part):
             if stage.model not in self.models:
                 raise ValueError(
                     f"stage '{stage.name}' uses model '{stage.model}', which has no pinned SHA-256: "
-                    "add it under decision.models (`videosieve models list` prints the hashes)"
+                    "add it under decision.models (`videosieve models pin {stage.model}` prints it)"
                 )
             if stage.crop is not None:
                 self._check_crop(stage, stage.crop, self.stages[:index])

@@ -16,6 +16,11 @@ class Scorer(Protocol):
     def weights_sha256(self) -> str: ...
 
     @property
+    def reading_sha256(self) -> str:
+        """Names the way its input is prepared and its output is read."""
+        ...
+
+    @property
     def labels(self) -> Sequence[str]:
         """Every label the model can give."""
         ...

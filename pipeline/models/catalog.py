@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -127,8 +129,19 @@ class ModelSpec:
     logits: bool = False
     """Classifiers: the output still needs a softmax."""
 
+    @property
+    def reading_sha256(self) -> str:
+        """Names everything here that can change an answer: preprocessing, head, labels, suppression.
+
+        Fields at their default do not count, so that a new one leaves the hashes as they are.
+        """
+        read: dict[str, Any] = _SPEC.dump_python(self, mode="json", exclude_defaults=True, include=_READING)
+        canonical = json.dumps(read, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
 
 _SPEC = TypeAdapter(ModelSpec)
+_READING = {"head", "preprocess", "labels", "min_score", "nms_iou", "max_detections", "stride_px", "logits"}
 
 
 def load_catalog(extra: Path | None = None) -> dict[str, ModelSpec]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,10 @@ class ModelScorer:
         return self._loaded.spec.sha256
 
     @property
+    def reading_sha256(self) -> str:
+        return self._loaded.spec.reading_sha256
+
+    @property
     def batch_size(self) -> int:
         """1 on a CPU, where batching gains nothing, and for models exported with a fixed batch."""
         return self._batch_size
@@ -63,22 +68,24 @@ class ModelScorer:
     def score(self, images: Sequence[BgrImage]) -> Scored:
         """Judge any number of images of any sizes, in batches that the model accepts.
 
-        `cpu_s` counts pre- and post-processing too; see `onnx.cpu_clock` for what it can see. Raises
+        `cpu_s` counts pre- and post-processing too; see `onnx.cpu_clock` for what it can see. `device_s` counts the
+        time from handing a batch to an accelerator to its output, waiting for other threads' batches included. Raises
         TransientError(MODEL_UNAVAILABLE) when the device fails, FatalError(BAD_MODEL) when the output makes
         no sense.
         """
         clock = self._loaded.session.cpu_clock
         start = clock()
         found: list[Findings] = []
+        device_s: list[float] = []
         for first in range(0, len(images), self._batch_size):
-            found.extend(self._score_batch(images[first : first + self._batch_size]))
-        return Scored(tuple(found), cpu_s=clock() - start)
+            found.extend(self._score_batch(images[first : first + self._batch_size], device_s))
+        return Scored(tuple(found), cpu_s=clock() - start, device_s=sum(device_s))
 
-    def _score_batch(self, images: Sequence[BgrImage]) -> Iterator[Findings]:
+    def _score_batch(self, images: Sequence[BgrImage], device_s: list[float]) -> Iterator[Findings]:
         spec, labels = self._loaded.spec, self._loaded.labels
         if spec.head is Head.CLASSIFIER:
             views = [classifier.prepare(image, spec.preprocess, input_px=self._width_px) for image in images]
-            for output in self._run(views):
+            for output in self._run(views, device_s):
                 yield classifier.findings(output, spec, labels)
             return
         width_px, height_px = self._width_px, self._height_px
@@ -86,13 +93,17 @@ class ModelScorer:
             yolo.letterbox(image, width_px=width_px, height_px=height_px, preprocess=spec.preprocess)
             for image in images
         ]
-        outputs = self._run([canvas for canvas, _ in boxed])
+        outputs = self._run([canvas for canvas, _ in boxed], device_s)
         for output, (_, box) in zip(outputs, boxed, strict=True):
             yield yolo.findings(output, spec, labels, box, width_px=width_px, height_px=height_px)
 
-    def _run(self, views: Sequence[BgrImage]) -> NDArray[np.float32]:
+    def _run(self, views: Sequence[BgrImage], device_s: list[float]) -> NDArray[np.float32]:
         spec = self._loaded.spec
-        output = self._loaded.session.run(to_tensor(views, spec.preprocess))
+        batch = to_tensor(views, spec.preprocess)
+        started_s = time.perf_counter()
+        output = self._loaded.session.run(batch)
+        if self.device != "cpu":
+            device_s.append(time.perf_counter() - started_s)
         if output.ndim == 0 or len(output) != len(views):
             raise _bad(spec.name, f"its output has shape {output.shape} for a batch of {len(views)}")
         return output

@@ -7,6 +7,7 @@ from pipeline.advice import advice
 REVIEW_REASONS = {
     "undecided": "no stage was sure enough",
     "no_vlm": "no vision-language model is configured",
+    "budget_exhausted": "the budget for the vision-language model is spent",
     "low_coverage": "too little of the video could be seen for a negative answer",
     "vlm_invalid_output": "the vision-language model gave no usable answer",
     "vlm_blocked": "the vision-language model refused to answer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -137,19 +138,36 @@ class Claims:
                 reason=commit.reason,
                 detail=_storable(commit.detail),
                 result_key=commit.result_key,
-                money_nano=commit.money_nano,
-                currency=commit.currency,
-                cpu_s=commit.cpu_s,
+                money_nano=runs.c.money_nano + commit.money_nano,
+                currency=sa.func.coalesce(commit.currency, runs.c.currency),
+                cpu_s=runs.c.cpu_s + commit.cpu_s,
                 coverage=commit.coverage,
                 warnings=[_storable(warning) for warning in commit.warnings],
             )
             if commit.outcome is not None:
-                _write_outcome(connection, run_id, fence, commit.outcome)
+                _write_verdicts(connection, run_id, commit.outcome)
+            if commit.costs:
+                _write_costs(connection, run_id, fence, commit)
             age = sa.extract("epoch", _now - videos.c.uploaded_at)
             waited_s = connection.execute(
                 sa.select(age).select_from(runs.join(videos)).where(runs.c.id == run_id)
             ).scalar_one()
         return None if waited_s is None else max(0.0, float(waited_s))
+
+    def defer(self, run_id: UUID, fence: int, *, reason: Reason, detail: str, due_in_s: float) -> None:
+        """Put the run off: `reconcile` sends it again once `due_in_s` have passed. The attempt does not count."""
+        with self.database.begin() as connection:
+            _write(
+                connection,
+                run_id,
+                fence,
+                state=RunState.DEFERRED,
+                lease_until=None,
+                due_at=_in(due_in_s),
+                attempts=runs.c.attempts - 1,
+                reason=reason,
+                detail=_storable(detail),
+            )
 
     def release(self, run_id: UUID, fence: int, *, reason: Reason, detail: str, fault: bool, hidden_s: float) -> None:
         """Give the run back as queued; its message is hidden for `hidden_s`.
@@ -222,44 +240,41 @@ def _write(connection: sa.Connection, run_id: UUID, fence: int, **values: Any) -
         raise LeaseLostError(f"run {run_id} is no longer held under fence {fence}")
 
 
-def _write_outcome(connection: sa.Connection, run_id: UUID, fence: int, outcome: CascadeOutcome) -> None:
-    if outcome.verdicts:
-        connection.execute(
-            sa.insert(verdicts),
-            [
-                {
-                    "run_id": run_id,
-                    "question": verdict.question,
-                    "position": position,
-                    "answer": verdict.answer,
-                    "score": verdict.score,
-                    "stage": verdict.stage,
-                    "model": verdict.model,
-                    "weights_sha256": verdict.weights_sha256,
-                    "owner": verdict.owner,
-                    "evidence": list(verdict.evidence),
-                    "reason": verdict.reason,
-                }
-                for position, verdict in enumerate(outcome.verdicts)
-            ],
-        )
-    if outcome.stages:
-        connection.execute(
-            sa.insert(stage_costs),
-            [
-                {
-                    "run_id": run_id,
-                    "fence": fence,
-                    "position": position,
-                    "stage": stage.stage,
-                    "model": stage.model,
-                    "cpu_s": stage.cpu_s,
-                    "money_nano": stage.money_nano,
-                    "images": len(stage.findings),
-                }
-                for position, stage in enumerate(outcome.stages)
-            ],
-        )
+def _write_verdicts(connection: sa.Connection, run_id: UUID, outcome: CascadeOutcome) -> None:
+    """The verdicts that stand, instead of any that an earlier stage left. Doubts have none yet: a VLM is to judge."""
+    doubts = {doubt.question for doubt in outcome.doubts}
+    rows = [
+        {
+            "run_id": run_id,
+            "question": verdict.question,
+            "position": position,
+            "answer": verdict.answer,
+            "score": verdict.score,
+            "stage": verdict.stage,
+            "model": verdict.model,
+            "weights_sha256": verdict.weights_sha256,
+            "owner": verdict.owner,
+            "evidence": list(verdict.evidence),
+            "reason": verdict.reason,
+        }
+        for position, verdict in enumerate(outcome.verdicts)
+        if verdict.question not in doubts
+    ]
+    if rows:
+        new = insert(verdicts)
+        changed = {name: new.excluded[name] for name in rows[0] if name not in {"run_id", "question"}}
+        connection.execute(new.on_conflict_do_update(index_elements=["run_id", "question"], set_=changed), rows)
+
+
+def _write_costs(connection: sa.Connection, run_id: UUID, fence: int, commit: Commit) -> None:
+    policy, tenant_id = connection.execute(
+        sa.select(runs.c.policy, uploads.c.tenant_id)
+        .select_from(runs.join(videos).outerjoin(uploads))
+        .where(runs.c.id == run_id)
+    ).one()
+    whose = {"run_id": run_id, "fence": fence, "policy": policy, "tenant_id": tenant_id, "currency": commit.currency}
+    rows = [whose | asdict(cost) | {"position": position} for position, cost in enumerate(commit.costs)]
+    connection.execute(sa.insert(stage_costs), rows)
 
 
 def _in(seconds: float) -> sa.ColumnElement[datetime]:

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from pipeline.stores import migrate
 from pipeline.stores.backlog import Backlog
+from pipeline.stores.budgets import Budgets
 from pipeline.stores.claims import Claims
 from pipeline.stores.database import Database
 from pipeline.stores.reviews import Reviews
@@ -18,7 +19,7 @@ from pipeline.stores.schema import audit, policies
 from pipeline.stores.tenancy import Tenancy
 
 
-class Ledger(Claims, Backlog, RunViews, Reviews, Tenancy):
+class Ledger(Claims, Backlog, RunViews, Reviews, Tenancy, Budgets):
     """All parts of the ledger over one pool of connections; safe to share between threads.
 
     Every method raises TransientError(DATABASE_UNAVAILABLE) while the database cannot be reached, and

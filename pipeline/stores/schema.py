@@ -62,6 +62,27 @@ policies = sa.Table(
     _time("first_seen_at", now=True),
 )
 
+policy_versions = sa.Table(
+    "policy_versions",
+    metadata,
+    sa.Column("document_hash", sa.Text, primary_key=True),
+    _text("name"),
+    _text("decision_hash"),
+    sa.Column("document", pg.JSONB, nullable=False),
+    _time("first_seen_at", now=True),
+)
+
+activations = sa.Table(
+    "activations",
+    metadata,
+    sa.Column("id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    _text("document_hash"),
+    _text("who"),
+    _text("why"),
+    _time("at", now=True),
+    sa.ForeignKeyConstraint(["document_hash"], ["policy_versions.document_hash"]),
+)
+
 uploads = sa.Table(
     "uploads",
     metadata,
@@ -151,7 +172,7 @@ verdicts = sa.Table(
     _text("reason", nullable=True),
     _time("created_at", now=True),
     _time("answered_at", nullable=True),
-    sa.CheckConstraint("answer IN ('positive', 'negative', 'review')", name="ck_verdicts_answer"),
+    sa.CheckConstraint("answer IN ('positive', 'negative', 'review', 'open')", name="ck_verdicts_answer"),
     sa.Index(
         "ix_verdicts_waiting",
         "created_at",
@@ -166,11 +187,59 @@ stage_costs = sa.Table(
     _uuid("run_id", sa.ForeignKey("runs.id"), primary_key=True),
     sa.Column("fence", sa.BigInteger, primary_key=True),
     sa.Column("position", sa.Integer, primary_key=True),
+    _time("at", now=True),
+    _uuid("tenant_id", nullable=True),
+    _text("policy"),
+    _text("currency"),
     _text("stage"),
-    _text("model"),
+    _text("model", nullable=True),
     sa.Column("cpu_s", sa.Double, nullable=False),
+    sa.Column("device_s", sa.Double, nullable=False, server_default="0"),
     sa.Column("money_nano", sa.BigInteger, nullable=False),
     sa.Column("images", sa.Integer, nullable=False),
+    *(
+        sa.Column(name, sa.BigInteger, nullable=False, server_default="0")
+        for name in ("bytes", "requests", "tokens_in", "tokens_cached", "tokens_out")
+    ),
+    sa.Column("every_frame_nano", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("every_keyframe_nano", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Index("ix_stage_costs_at", "at"),
+)
+
+budgets = sa.Table(
+    "budgets",
+    metadata,
+    sa.Column("policy", sa.Text, primary_key=True),
+    sa.Column("currency", sa.Text, primary_key=True),
+    sa.Column("day", sa.Date, primary_key=True),
+    sa.Column("subject", sa.Text, primary_key=True),
+    sa.Column("spent_nano", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("reserved_nano", sa.BigInteger, nullable=False, server_default="0"),
+    sa.CheckConstraint("spent_nano >= 0 AND reserved_nano >= 0", name="ck_budgets_not_negative"),
+)
+
+reservations = sa.Table(
+    "reservations",
+    metadata,
+    _uuid("id", primary_key=True),
+    _uuid("run_id", sa.ForeignKey("runs.id")),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    _text("policy"),
+    _text("currency"),
+    sa.Column("day", sa.Date, nullable=False),
+    _text("subject"),
+    sa.Column("amount_nano", sa.BigInteger, nullable=False),
+    sa.Column("actual_nano", sa.BigInteger),
+    _time("created_at", now=True),
+    _time("settled_at", nullable=True),
+    _time("expired_at", nullable=True),
+    sa.Index("ix_reservations_run_id", "run_id"),
+    sa.Index(
+        "ix_reservations_held",
+        "policy",
+        "currency",
+        postgresql_where=sa.text("settled_at IS NULL AND expired_at IS NULL"),
+    ),
 )
 
 answers = sa.Table(

@@ -33,6 +33,7 @@ class FakeScorer:
     weights_sha256: str
     labels: Sequence[str]
     batch_size: int = 1
+    reading_sha256: str = "0" * 64
     calls: list[list[int]] = field(default_factory=list)
 
     def score(self, images: Sequence[BgrImage]) -> Scored:

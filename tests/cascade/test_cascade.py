@@ -2,19 +2,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cascade.cascade import run_cascade
+from pipeline.cascade.cascade import run_cascade, vlm_verdict
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.ports import Models
 from pipeline.detections import Detection, Findings, Scored
-from pipeline.errors import FatalError, Reason, TransientError
-from pipeline.verdict import Answer, CascadeOutcome, RunState
-from tests.cascade.fakes import FakeModels, FakeScorer, document, numbered, policy, rule, scripted, sha
+from pipeline.errors import FatalError, Reason, TransientError, UserError
+from pipeline.verdict import Answer, CascadeOutcome, Doubt, RunState
+from tests.cascade.fakes import FakeModels, FakeScorer, document, numbered, policy, rule, scripted, sha, vlm
 
 ONE = policy({"cheap": {"q": rule("a")}})
 TWO = policy({"cheap": {"q": rule("a")}, "dear": {"q": rule("b", 0.9, 0.1)}})
@@ -277,3 +278,73 @@ def test_each_stage_says_how_the_keyframes_in_doubt_scored_for_each_question() -
     cheap, dear = outcome.stages
     assert cheap.scores == {"q": {0: 0.1, 1: 0.5, 2: 0.3}}
     assert dear.scores == {"q": {1: 0.4, 2: 0.05}}
+
+
+def with_vlm(**answers: Any) -> Policy:
+    text = document({"cheap": {"p": rule("a"), "q": rule("b")}}, vlm=vlm("q", "r"))
+    text["decision"]["questions"]["r"] = {"text": "Is there r?"}
+    text["decision"]["vlm"]["answers"]["q"] |= answers
+    return Policy.model_validate(text)
+
+
+def test_what_the_stages_leave_in_doubt_and_the_vlm_answers_is_escalated_with_its_keyframes() -> None:
+    models = FakeModels(cheap=scripted("cheap", {"a": 0.5, "b": 0.1}, {"b": 0.5}, {"b": 0.6}))
+    outcome = run_cascade(with_vlm(), numbered(3), models)
+    assert outcome.doubts == (Doubt("q", (1, 2)), Doubt("r", (0, 1, 2)))  # r is the VLM's alone
+    assert outcome.state is RunState.ESCALATED
+    assert {v.question: (v.answer, v.reason) for v in outcome.verdicts} == {
+        "p": (Answer.REVIEW, Reason.UNDECIDED),
+        "q": (Answer.REVIEW, Reason.NO_VLM),
+        "r": (Answer.REVIEW, Reason.NO_VLM),
+    }
+    assert outcome.without_doubts().state is RunState.IN_REVIEW
+
+
+def test_without_keyframes_there_is_nothing_to_show_a_vlm() -> None:
+    outcome = run_cascade(with_vlm(), [], FakeModels())
+    assert (outcome.doubts, outcome.state) == ((), RunState.IN_REVIEW)
+
+
+@pytest.mark.parametrize(
+    ("score", "coverage", "answer", "reason", "stage"),
+    [
+        (0.8, 0.0, Answer.POSITIVE, None, "judge"),
+        (0.2, 1.0, Answer.NEGATIVE, None, "judge"),
+        (0.2, 0.49, Answer.REVIEW, Reason.LOW_COVERAGE, "review"),
+        (0.2, float("nan"), Answer.REVIEW, Reason.LOW_COVERAGE, "review"),
+        (0.5, 1.0, Answer.REVIEW, Reason.UNDECIDED, "review"),
+        (float("nan"), 1.0, Answer.REVIEW, Reason.UNDECIDED, "review"),
+    ],
+)
+def test_a_vlms_score_becomes_a_verdict_by_the_policys_thresholds(
+    score: float, coverage: float, answer: Answer, reason: Reason | None, stage: str
+) -> None:
+    asked = with_vlm()
+    verdict = vlm_verdict(asked, "q", score=score, evidence=[1], coverage=coverage)
+    assert (verdict.answer, verdict.reason, verdict.stage) == (answer, reason, stage)
+    assert (verdict.model, verdict.weights_sha256, verdict.evidence) == ("Org/Model-7B", None, (1,))
+    assert (verdict.decision_hash, verdict.owner) == (asked.decision_hash, "team")
+
+
+def test_a_vlms_score_is_calibrated_and_is_not_believed_where_there_is_a_reason_not_to() -> None:
+    asked = with_vlm(calibration=[[0, 0], [1, 0.7]])
+    assert vlm_verdict(asked, "q", score=1.0, evidence=[], coverage=1.0).answer is Answer.REVIEW
+    for answer in (Answer.REVIEW, Answer.OPEN):
+        verdict = vlm_verdict(
+            with_vlm(), "q", score=1.0, evidence=[], coverage=1.0, reason=Reason.BUDGET_EXHAUSTED, answer=answer
+        )
+        assert (verdict.answer, verdict.reason) == (answer, Reason.BUDGET_EXHAUSTED)
+    with pytest.raises(ValueError, match="does not ask a VLM about 'p'"):
+        vlm_verdict(with_vlm(), "p", score=1.0, evidence=[], coverage=1.0)
+
+
+def test_a_model_that_is_read_in_another_way_than_the_policy_pins_is_refused() -> None:
+    pinned = document({"cheap": {"q": rule("a")}})
+    pinned["decision"]["models"]["cheap"] = {"weights": sha("cheap"), "reading": sha("reading")}
+    asked = Policy.model_validate(pinned)
+    models = FakeModels(cheap=scores(0.1))
+    with pytest.raises(UserError, match="pins how cheap is read") as caught:
+        run_cascade(asked, numbered(1), models)
+    assert caught.value.reason is Reason.BAD_POLICY
+    models.scorers["cheap"].reading_sha256 = sha("reading")
+    assert run_cascade(asked, numbered(1), models).verdicts[0].answer is Answer.NEGATIVE

@@ -10,14 +10,15 @@ import pytest
 
 from pipeline.analyze import Analysis, analyze
 from pipeline.cascade.cascade import run_cascade
-from pipeline.cascade.cost import bill
+from pipeline.cascade.cost import bill, stage_costs
 from pipeline.detections import Box, Detection, Findings, Scored
 from pipeline.document import analysis_document, keyframes_document, rejected_document
 from pipeline.errors import PermanentError, Reason
 from pipeline.jpeg import encode_jpeg
 from pipeline.media import BgrImage, Extraction, KeyframeSettings
+from pipeline.verdict import RunState
 from pipeline.video.source import ByteRange, Source
-from tests.cascade.fakes import FakeModels, FakeScorer, policy, rule, scripted, sha
+from tests.cascade.fakes import FakeModels, FakeScorer, policy, rule, scripted, sha, vlm
 from tests.domain.samples import extraction
 
 POLICY = policy(
@@ -156,6 +157,26 @@ def test_numpys_numbers_do_not_leak_into_documents(number: type[Any]) -> None:
 def test_a_path_that_is_no_unicode_is_still_json() -> None:
     document = keyframes_document("a\udcff\n.mp4", extraction(), [None, None])
     assert json.loads(json.dumps(document))["path"] == "a\udcff\n.mp4"
+
+
+def test_what_a_vlm_is_to_judge_stays_in_doubt_only_where_there_is_one() -> None:
+    asked = policy({"cheap": {"p": rule("a"), "q": rule("b")}}, vlm=vlm("p", "q"))
+
+    class Extractor:
+        def extract(self, source: Source, settings: KeyframeSettings) -> Extraction:
+            return extraction()
+
+    for has_vlm, state, review_nano in ((True, RunState.ESCALATED, 0), (False, RunState.IN_REVIEW, 500_000_000)):
+        models = FakeModels(cheap=scripted("cheap", {"a": 0.9, "b": 0.1}, {"b": 0.5}))
+        result = analyze(Bytes(), asked, Extractor(), models, has_vlm=has_vlm)
+        document = analysis_document("x", asked, result, [None, None])
+        assert document["state"] == state
+        assert document["doubts"] == ([{"question": "q", "keyframes": [1]}] if has_vlm else [])
+        assert [(v["answer"], v["reason"]) for v in document["verdicts"]] == [("positive", None), ("review", "no_vlm")]
+        assert result.bill.review_nano == review_nano
+        costs = stage_costs(asked, result.extraction, result.outcome)
+        assert sum(cost.money_nano for cost in costs) == result.bill.total_nano
+        assert [cost.stage for cost in costs] == ["keyframes", "cheap", *([] if has_vlm else ["review"])]
 
 
 def test_a_rejected_document_says_why() -> None:

@@ -49,6 +49,7 @@ class ScriptedModels:
     batch_size: int = 4
     labels: tuple[str, ...] = ()
     weights_sha256: str = ""
+    reading_sha256: str = ""
     _name: str = field(default="")
 
     def scorer(self, name: str, input_px: int | None = None) -> ScriptedModels:

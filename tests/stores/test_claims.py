@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 import sqlalchemy as sa
 
+from pipeline.costs import StageCost
 from pipeline.detections import Findings
 from pipeline.errors import LeaseLostError, PermanentError, Reason, TransientError, UserError
 from pipeline.media import ObjectRef
@@ -19,7 +20,7 @@ from pipeline.runs import Busy, Claimed, ClaimResult, Commit, Lane, RunView, Set
 from pipeline.stores import migrate
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.schema import stage_costs
-from pipeline.verdict import Answer, CascadeOutcome, RunState, StageRecord, Verdict
+from pipeline.verdict import Answer, CascadeOutcome, Doubt, RunState, StageRecord, Verdict
 from tests.services import THROWAWAY
 from workers.local import EmbeddedPostgres
 
@@ -57,7 +58,7 @@ def verdict(question: str, answer: Answer = Answer.NEGATIVE) -> Verdict:
 
 def outcome(*verdicts: Verdict) -> CascadeOutcome:
     findings = {0: Findings(()), 2: Findings(())}
-    stage = StageRecord("detector", "yolo", "ab", ("face",), ("face",), findings, {"face": {0: 0.9}}, 1.5, 30)
+    stage = StageRecord("detector", "yolo", "ab", ("face",), ("face",), findings, {"face": {0: 0.9}}, 1.5, 30, images=2)
     return CascadeOutcome(verdicts, (stage,))
 
 
@@ -125,8 +126,10 @@ def test_a_commit_writes_everything_once(ledger: Ledger) -> None:
         outcome(verdict("nudity"), verdict("face", Answer.POSITIVE)),
         result_key="results/1.json",
         currency="USD",
-        money_nano=12_345,
-        cpu_s=2.5,
+        costs=(
+            StageCost("keyframes", cpu_s=1.0, money_nano=12_315, bytes=500, every_frame_nano=9, every_keyframe_nano=8),
+            StageCost("detector", "yolo", cpu_s=1.5, money_nano=30, images=2),
+        ),
         warnings=("cut short",),
         coverage=0.75,
     )
@@ -144,8 +147,10 @@ def test_a_commit_writes_everything_once(ledger: Ledger) -> None:
         ("face", Answer.POSITIVE, (0, 2)),
     ]
     with ledger.database.begin() as connection:
-        cost = connection.execute(sa.select(stage_costs)).one()
-    assert (cost.stage, cost.images, cost.money_nano, cost.cpu_s) == ("detector", 2, 30, 1.5)
+        first, cost = connection.execute(sa.select(stage_costs).order_by(stage_costs.c.position)).all()
+    assert (cost.stage, cost.model, cost.images, cost.money_nano, cost.cpu_s) == ("detector", "yolo", 2, 30, 1.5)
+    assert (first.stage, first.model, first.bytes) == ("keyframes", None, 500)
+    assert (first.every_frame_nano, first.every_keyframe_nano) == (9, 8)
     with pytest.raises(LeaseLostError):
         ledger.commit(run.run_id, run.fence, commit)
     settled = claim(ledger)
@@ -154,11 +159,57 @@ def test_a_commit_writes_everything_once(ledger: Ledger) -> None:
 
 def test_a_commit_that_fails_half_way_leaves_nothing(ledger: Ledger) -> None:
     run = claimed(ledger)
-    with pytest.raises(TransientError, match="internal_error"):  # the same question twice cannot be written
-        ledger.commit(run.run_id, run.fence, Commit(RunState.DECIDED, outcome(verdict("a"), verdict("a"))))
+    with pytest.raises(TransientError, match="internal_error"):  # money has a currency
+        ledger.commit(run.run_id, run.fence, Commit(RunState.DECIDED, outcome(verdict("a")), costs=(StageCost("a"),)))
     found = view(ledger, run.run_id)
     assert (found.state, found.verdicts) == (RunState.PROCESSING, ())
     ledger.renew(run.run_id, run.fence, 60)
+
+
+def test_a_second_stage_adds_its_costs_and_settles_what_the_first_left_in_doubt(ledger: Ledger) -> None:
+    first = claimed(ledger)
+    screened = CascadeOutcome((verdict("face"), verdict("nudity", Answer.REVIEW)), (), doubts=(Doubt("nudity", (1,)),))
+    assert screened.state is RunState.ESCALATED
+    costs = (StageCost("keyframes", cpu_s=0.5, money_nano=7), StageCost("detector", "yolo", money_nano=30))
+    ledger.commit(first.run_id, first.fence, Commit(RunState.ESCALATED, screened, currency="USD", costs=costs))
+    assert [v.question for v in view(ledger, first.run_id).verdicts] == ["face"]
+    assert ledger.reviews() == []  # the VLM comes first
+    with ledger.database.begin() as connection:  # as the judging worker's claim does
+        again = "UPDATE runs SET state = 'processing', fence = fence + 1, lease_until = now() + interval '1 min'"
+        connection.execute(sa.text(again))
+    judged = CascadeOutcome((verdict("face"), verdict("nudity", Answer.POSITIVE)), ())
+    cost = StageCost("judge", "M/7B", money_nano=11, requests=1, tokens_in=900, tokens_cached=400, tokens_out=30)
+    ledger.commit(first.run_id, first.fence + 1, Commit(RunState.DECIDED, judged, currency="USD", costs=(cost,)))
+    found = view(ledger, first.run_id)
+    assert [(v.question, v.answer) for v in found.verdicts] == [
+        ("face", Answer.NEGATIVE),
+        ("nudity", Answer.POSITIVE),
+    ]
+    assert (found.money_nano, found.cpu_s, found.currency) == (48, 0.5, "USD")
+    with ledger.database.begin() as connection:
+        total = connection.scalar(sa.select(sa.func.sum(stage_costs.c.money_nano)))
+    assert total == found.money_nano
+
+
+def test_a_deferred_run_waits_until_it_is_due_and_counts_no_attempt(ledger: Ledger) -> None:
+    run = claimed(ledger)
+    ledger.defer(run.run_id, run.fence, reason=Reason.BUDGET_EXHAUSTED, detail="tomorrow", due_in_s=60)
+    found = view(ledger, run.run_id)
+    assert (found.state, found.attempts, found.reason) == (RunState.DEFERRED, 0, "budget_exhausted")
+    waiting = claim(ledger)
+    assert isinstance(waiting, Busy)
+    assert 50 < waiting.lease_left_s <= 60
+    with pytest.raises(LeaseLostError):
+        ledger.defer(run.run_id, run.fence, reason=Reason.BUDGET_EXHAUSTED, detail="", due_in_s=60)
+
+
+def test_a_question_that_was_left_open_waits_for_nobody(ledger: Ledger) -> None:
+    run = claimed(ledger)
+    left = CascadeOutcome((verdict("face", Answer.OPEN),), ())
+    assert left.state is RunState.DECIDED
+    ledger.commit(run.run_id, run.fence, Commit(left.state, left))
+    assert ledger.reviews() == []
+    assert view(ledger, run.run_id).verdicts[0].answer is Answer.OPEN
 
 
 def test_a_rejection_keeps_its_reason_even_if_the_detail_holds_strange_bytes(ledger: Ledger) -> None:
