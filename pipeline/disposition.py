@@ -23,8 +23,18 @@ MAX_ATTEMPTS = 5
 """Claims of one run that ended in an error of ours before it is given up and shown to a person."""
 
 _VIDEO_FAULTS = {Reason.DECODE_TIMEOUT, Reason.DECODER_CRASHED}
+_EVERYBODYS = {
+    Reason.STORE_UNAVAILABLE,
+    Reason.QUEUE_UNAVAILABLE,
+    Reason.THROTTLED,
+    Reason.DATABASE_UNAVAILABLE,
+    Reason.MODEL_UNAVAILABLE,
+    Reason.MACHINE_FULL,
+}
+"""What the breakers stop all work for: the messages need not be put off for long too."""
 _BACKOFF_FIRST_S = 5.0
 _BACKOFF_MAX_S = 900.0
+_OUTAGE_MAX_S = 60.0
 
 
 class Action(StrEnum):
@@ -72,7 +82,10 @@ def disposition(error: VideosieveError | None, *, attempts: int, faults: int, de
                 return Disposition(Action.ACKNOWLEDGE, RunState.REJECTED, fault=True)
             return Disposition(Action.RETRY, RunState.QUEUED, backoff_s(1), fault=True)
         case TransientError():  # an outage rejects nobody's video, however long it lasts
-            return Disposition(Action.RETRY, RunState.QUEUED, error.retry_after_s or backoff_s(deliveries))
+            delay_s = backoff_s(deliveries)
+            if error.reason in _EVERYBODYS:
+                delay_s = min(_OUTAGE_MAX_S, delay_s)
+            return Disposition(Action.RETRY, RunState.QUEUED, error.retry_after_s or delay_s)
         case FatalError():
             return Disposition(Action.STOP, RunState.QUEUED)
         case _:

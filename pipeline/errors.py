@@ -48,6 +48,7 @@ class Reason(StrEnum):
     MODEL_UNAVAILABLE = "model_unavailable"
     VLM_UNAVAILABLE = "vlm_unavailable"
     VLM_BUSY = "vlm_busy"
+    MACHINE_FULL = "machine_full"
     LEASE_LOST = "lease_lost"
     GIVEN_BACK = "given_back"
     INTERNAL_ERROR = "internal_error"

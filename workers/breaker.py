@@ -18,6 +18,8 @@ from enum import StrEnum
 WAIT_FIRST_S = 1.0
 WAIT_MAX_S = 15.0
 """Twice this is less than the 30 s within which work goes on after an outage."""
+STEADY_S = 60.0
+"""A breaker that opens again sooner than this after it closed waits longer, as if it had not closed."""
 ATTEMPT_S = 60.0
 """An attempt that was let through and never reported, because its thread died, counts as failed after this."""
 
@@ -56,6 +58,7 @@ class Breaker:
         self._wait_s = wait_first_s
         self._until_s = 0.0
         self._since_s: float | None = None
+        self._closed_s = -STEADY_S
         self._why = ""
 
     @property
@@ -103,13 +106,20 @@ class Breaker:
                     if self._failures < self._trips_at:
                         return False
                     self._since_s = self._clock()
-                    self._open(self._wait_first_s)
+                    is_steady = self._since_s - self._closed_s >= STEADY_S
+                    self._open(self._wait_first_s if is_steady else self._longer_s())
                     return True
                 case BreakerState.HALF_OPEN:
-                    self._open(min(self._wait_max_s, 2 * self._wait_s))
+                    self._open(self._longer_s())
                 case BreakerState.OPEN:
                     pass  # work that was begun before it opened
             return False
+
+    def trip(self, why: str) -> bool:
+        """Open it at once, whatever was counted; True when it was closed."""
+        with self._lock:
+            self._failures = max(self._failures, self._trips_at - 1)
+        return self.failed(why)
 
     def succeeded(self) -> bool:
         """The dependency worked; True when this closed the breaker.
@@ -123,7 +133,12 @@ class Breaker:
             self._state = BreakerState.CLOSED
             self._failures = 0
             self._since_s = None
+            if was is BreakerState.HALF_OPEN:
+                self._closed_s = self._clock()
             return was is BreakerState.HALF_OPEN
+
+    def _longer_s(self) -> float:
+        return min(self._wait_max_s, 2 * self._wait_s)
 
     def _open(self, wait_s: float) -> None:
         self._state = BreakerState.OPEN

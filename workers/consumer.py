@@ -33,15 +33,17 @@ from workers.metrics import Metrics
 
 POLL_RETRY_S = 2.0
 JITTER = (0.8, 1.2)
-HOLD_S = 60.0
+HOLD_S = 30.0
 """How long a message is hidden by being received. One that was not begun by then may be received by any worker."""
 LOOK_AHEAD_BYTES = 32 * 2**20
 HOLD_GROWTH, HOLD_GROWS_AFTER, HOLD_MAX_S = 1.1, 10, 900.0
 """A message that came often is hidden for longer, so that ten days of waiting for its turn do not use up the queue's
 `maxReceiveCount` of 1000."""
+OUTAGE_DELAY_S = 10.0
+"""What failed while a breaker is open comes back soon after it closes."""
 DIG_PAUSE_S = 0.02
 """Between receives that only look further ahead: 500 messages a second, and time for the work."""
-_LOOK_S = 1.0
+_LOOK_S = _SWEEP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +69,23 @@ class Handler(Protocol):
 class Gate(Protocol):
     """Says whether work may be taken on: `workers.breakers.Breakers`."""
 
-    def may_begin(self) -> bool:
-        """Whether to begin a message now. Where this is False, nothing is received either."""
+    def is_open(self) -> bool:
+        """Whether messages may be received and begun now."""
         ...
 
-    def is_open(self) -> bool:
-        """Whether messages may be received."""
+    def saw(self, error: VideosieveError) -> None:
+        """Take note of what befell us with a queue."""
         ...
 
 
 class AlwaysOpen:
     """A gate without a breaker behind it."""
 
-    def may_begin(self) -> bool:
-        return True
-
     def is_open(self) -> bool:
         return True
+
+    def saw(self, error: VideosieveError) -> None:
+        pass
 
 
 class Consumer:
@@ -117,7 +119,10 @@ class Consumer:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._receives_no_more = threading.Event()
+        self._swept_s = 0.0
+        self._turned_s = [time.monotonic()] * len(self._lanes)
         self.set_up_fault: FatalError | None = None
+        metrics.threads.set(concurrency)
 
     def stop(self) -> None:
         """Receive and begin nothing more; `run` returns once what is in flight is done. Safe in a signal handler."""
@@ -145,12 +150,29 @@ class Consumer:
         """After `stop`: wait for the receives under way, which may still bring messages. They are given back."""
         self._receives_no_more.wait(timeout_s)
 
+    def idle_s(self) -> float:
+        """How long ago the slowest of the lanes' threads last came round."""
+        return time.monotonic() - min(self._turned_s)
+
+    def sample(self) -> None:
+        """Bring the gauges about what is held up to date."""
+        with self._changed:
+            held = [*self._room, *self._flights.snapshot()]
+            for number, spec in enumerate(self._lanes):
+                self._metrics.waiting.labels(lane=spec.lane.value).set(self._room.waiting(number))
+            self._metrics.waiting_bytes.set(self._room.size_bytes)
+        now = datetime.now(UTC)
+        for spec in self._lanes:
+            sent = min((flight.message.sent_at for flight in held if flight.lane is spec.lane), default=now)
+            self._metrics.oldest_message.labels(lane=spec.lane.value).set(max(0.0, (now - sent).total_seconds()))
+
     # receiving
 
     def _poll(self, number: int) -> None:
         """One lane's thread: receives while there is room for it."""
         spec = self._lanes[number]
         while not self._stop.is_set():
+            self._turned_s[number] = time.monotonic()
             if self._wait_for_room(number, spec):
                 flights = self._receive_from(spec, self._places(number, spec))
                 self._admit(number, flights)
@@ -188,6 +210,7 @@ class Consumer:
             messages = spec.queue.receive(max_messages=most, wait_s=self._poll_wait_s, visibility_s=round(self._hold_s))
         except TransientError as error:
             get_logger().warning("receive_failed", lane=spec.lane.value, reason=error.reason.value, detail=error.detail)
+            self._gate.saw(error)
             self._stop.wait(error.retry_after_s or POLL_RETRY_S)
             return []
         except FatalError as error:
@@ -254,8 +277,8 @@ class Consumer:
         """The next message, in flight from now on; None once there are to be no more."""
         with self._changed:
             while not self._stop.is_set():
-                self._room.drop_expired(time.monotonic() + 1)
-                flight = self._next() if self._gate.may_begin() else None
+                self._sweep(time.monotonic())
+                flight = self._next() if self._gate.is_open() else None
                 if flight is not None:
                     waited_s = (datetime.now(UTC) - flight.message.sent_at).total_seconds()
                     self._metrics.time_in_queue.labels(lane=flight.lane.value).observe(max(0.0, waited_s))
@@ -264,6 +287,12 @@ class Consumer:
                     return flight
                 self._changed.wait(_LOOK_S)
         return None
+
+    def _sweep(self, now_s: float) -> None:
+        """Once a second: drop what others may receive by now or before the next time. It comes again."""
+        if now_s - self._swept_s >= _SWEEP_S:
+            self._swept_s = now_s
+            self._room.drop_expired(now_s + 2 * _SWEEP_S)
 
     def _next(self) -> Flight | None:
         return self._room.begin(self._flights.by_tenant(), most_per_tenant=self._most_per_tenant)
@@ -274,6 +303,7 @@ class Consumer:
                 self._settle(flight, self._handle(flight))
             except TransientError as error:  # the message comes back when its visibility ends
                 get_logger().warning("message_not_settled", reason=error.reason.value, detail=error.detail)
+                self._gate.saw(error)
             except FatalError as error:
                 self._count(flight, Action.STOP)
                 self._give_up(error)  # before giving the message back, so that it does not come here again
@@ -282,6 +312,7 @@ class Consumer:
                 get_logger().exception("message_crashed")
             finally:
                 self._flights.remove(flight)
+                self._metrics.busy.inc(time.monotonic() - flight.begun_s)
                 with self._changed:
                     self._changed.notify_all()
 
@@ -312,6 +343,8 @@ class Consumer:
         if Action.RETRY in actions:
             self._count(flight, Action.RETRY)
             delay_s = min(found.delay_s for found in dispositions if found.action is Action.RETRY)
+            if not self._gate.is_open():  # nothing is received meanwhile, so waiting longer would spare nobody
+                delay_s = min(delay_s, OUTAGE_DELAY_S)
             self._flights.land(flight)
             flight.queue.hide(flight.message, delay_s * random.uniform(*JITTER))  # noqa: S311 - jitter, not a secret
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -76,6 +76,9 @@ class WaitingRoom(Generic[W]):
     @property
     def size_bytes(self) -> int:
         return self._size_bytes
+
+    def __iter__(self) -> Iterator[W]:
+        return (waiter for room in self._lanes for waiters in room.tenants.values() for waiter in waiters)
 
     def waiting(self, lane: int) -> int:
         return self._lanes[lane].count

@@ -76,7 +76,7 @@ class Flights:
         self._beating = threading.Lock()
         self._wake = threading.Event()
         self._is_closed = False
-        self.beaten_s = time.monotonic()
+        self._beaten_s = time.monotonic()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._thread.start()
 
@@ -113,6 +113,10 @@ class Flights:
             oldest = next(iter(self._flights), None)
         return 0.0 if oldest is None else time.monotonic() - oldest.begun_s
 
+    def silent_s(self) -> float:
+        """How long ago the heartbeat last came round."""
+        return time.monotonic() - self._beaten_s
+
     def land(self, flight: Flight) -> None:
         """From now on the flight's visibility is the caller's: no beat that is under way touches it afterwards."""
         with self._beating:
@@ -147,9 +151,9 @@ class Flights:
         while not self._is_closed:
             self._wake.wait(self._late_s / 2)
             self._wake.clear()
-            self.beaten_s = time.monotonic()
+            self._beaten_s = time.monotonic()
             if not self._is_closed and (flights := self.snapshot()):
-                self._renew_due(flights, self.beaten_s)
+                self._renew_due(flights, self._beaten_s)
 
     def _renew_due(self, flights: Sequence[Flight], now_s: float) -> None:
         claimed = [

@@ -48,6 +48,38 @@ class Metrics:
         )
         self.heartbeats = Counter("videosieve_heartbeats_total", "Leases renewed.", registry=registry)
         self.in_flight = Gauge("videosieve_in_flight_videos", "Messages being worked on now.", registry=registry)
+        self.busy = Counter(
+            "videosieve_busy_seconds_total",
+            "Time that threads spent on messages; by `videosieve_threads`, the busy share.",
+            registry=registry,
+        )
+        self.threads = Gauge("videosieve_threads", "Messages that may be worked on at once.", registry=registry)
+        self.waiting = Gauge(
+            "videosieve_waiting_messages", "Messages received and not begun yet.", ["lane"], registry=registry
+        )
+        self.waiting_bytes = Gauge("videosieve_waiting_bytes", "What these hold, as characters.", registry=registry)
+        self.oldest_message = Gauge(
+            "videosieve_oldest_message_seconds",
+            "Age of the oldest message that this worker holds, begun or not; 0 where it holds none.",
+            ["lane"],
+            registry=registry,
+        )
+        self.backlog = Gauge(
+            "videosieve_backlog_messages",
+            "Messages in a lane as the queue counts them: visible, in_flight (with any worker, begun or not), delayed.",
+            ["lane", "state"],
+            registry=registry,
+        )
+        # health
+        self.breaker_open = Gauge(
+            "videosieve_breaker_open",
+            "1 while nothing is received because this dependency fails.",
+            ["dependency"],
+            registry=registry,
+        )
+        self.breaker_trips = Counter(
+            "videosieve_breaker_trips_total", "How often a breaker opened.", ["dependency"], registry=registry
+        )
         # time and cost
         self.upload_to_decision = Histogram(
             "videosieve_upload_to_decision_seconds",
@@ -69,7 +101,8 @@ class Metrics:
         )
         self.stage_cpu = Counter(
             "videosieve_stage_cpu_seconds_total",
-            "CPU time by stage; `keyframes` is extraction.",
+            "CPU time by stage: the policy's stages; `keyframes`, all of extraction with the child and its reads;"
+            " `reads`, the part of it that fetches bytes; `jpeg`, `artifacts`, `ledger`, `queue`.",
             ["stage"],
             registry=registry,
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import uuid4
 
 import structlog
@@ -37,6 +39,27 @@ from workers.flight import Flight
 from workers.logs import get_logger
 from workers.metrics import Metrics
 
+_EXHAUSTED = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
+"""Disk, memory, descriptors, processes."""
+
+
+class Watch(Protocol):
+    """Takes note of how videos fare: `workers.breakers.Breakers`."""
+
+    def saw(self, error: VideosieveError) -> None: ...
+
+    def worked(self, *, rejected: bool = False) -> None: ...
+
+
+class Unwatched:
+    """Nobody takes note."""
+
+    def saw(self, error: VideosieveError) -> None:
+        pass
+
+    def worked(self, *, rejected: bool = False) -> None:
+        pass
+
 
 @dataclass(frozen=True, slots=True)
 class Screener:
@@ -50,6 +73,7 @@ class Screener:
     worker: str
     artifacts_bucket: str
     lease_s: float
+    watch: Watch = field(default_factory=Unwatched)
 
     def handle(self, event: VideoEvent, flight: Flight) -> Disposition:
         """Bring one event as far as it gets now, and say what becomes of its message.
@@ -61,9 +85,9 @@ class Screener:
                 return self._screen(event, flight)
             except VideosieveError as error:
                 return self._without_run(event, flight, error)
-            except Exception:  # noqa: BLE001 - the message handler: a fault of ours must not take the worker down
+            except Exception as error:  # noqa: BLE001 - the message handler: a fault of ours must not end the worker
                 get_logger().exception("screening_failed")
-                return self._without_run(event, flight, None)
+                return self._without_run(event, flight, machine_full(error))
 
     def _screen(self, event: VideoEvent, flight: Flight) -> Disposition:
         ref = self._resolved(event.ref)
@@ -102,12 +126,13 @@ class Screener:
             with self._timed("commit"):
                 self._commit(claim, _commit_of(policy, analysis, result_key))
             self._count(policy, analysis)
+            self.watch.worked()
             return Disposition(Action.ACKNOWLEDGE)
         except VideosieveError as error:
             return self._dispose(event, flight, claim, error)
-        except Exception:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
+        except Exception as error:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
             get_logger().exception("screening_failed")
-            return self._dispose(event, flight, claim, None)
+            return self._dispose(event, flight, claim, machine_full(error))
 
     def _resolved(self, ref: ObjectRef) -> ObjectRef:
         """`ref` with its version and size; asks S3 only where the message did not carry them."""
@@ -171,6 +196,7 @@ class Screener:
         )
         reason, detail = _words(error)
         self._note(decided, reason, detail)
+        self._watched(decided, error)
         try:
             match decided.state:
                 case None:
@@ -202,6 +228,7 @@ class Screener:
         decided = disposition(error, attempts=1, faults=0, deliveries=flight.message.receive_count)
         reason, detail = _words(error)
         self._note(decided, reason, detail)
+        self._watched(decided, error)
         if decided.action is Action.DEAD_LETTER:
             try:
                 self._dead_letter(event, flight, reason, detail)
@@ -219,6 +246,14 @@ class Screener:
             body.model_dump_json(exclude_none=True),
             {"reason": reason.value, "detail": detail[:256], "source": flight.queue.name, "run_id": run_id},
         )
+
+    def _watched(self, decided: Disposition, error: VideosieveError | None) -> None:
+        if decided.state is RunState.REJECTED:
+            self.watch.worked(rejected=True)
+        else:
+            self.watch.saw(
+                error or TransientError(Reason.INTERNAL_ERROR, "an error of ours; the log has the traceback")
+            )
 
     def _note(self, decided: Disposition, reason: Reason, detail: str) -> None:
         log = get_logger().info if decided.action is Action.ACKNOWLEDGE else get_logger().warning
@@ -246,6 +281,13 @@ class Screener:
         started_s = time.monotonic()
         yield
         self.metrics.stage_wall.labels(step=step).observe(time.monotonic() - started_s)
+
+
+def machine_full(error: Exception) -> TransientError | None:
+    """What an unforeseen error means where this machine has run out of something; None for a fault in our code."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+        return TransientError(Reason.MACHINE_FULL, f"the worker's machine has run out of something: {error}")
+    return None
 
 
 def _commit_of(policy: Policy, analysis: Analysis, result_key: str) -> Commit:

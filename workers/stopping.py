@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
-_LOOK_S = 0.5
+_LOOK_S = 0.2
 """The kernel may hand a signal to any thread, and only a main thread that runs handles it: so it looks now and then.
 Seen with SIGCONT and SIGTERM in close succession."""
 

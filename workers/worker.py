@@ -5,26 +5,31 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import time
+from contextlib import ExitStack
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
-from pipeline.errors import Reason, UserError
 from pipeline.runs import Lane
 from pipeline.stores.queue import BATCH_MESSAGES, Queues
 from workers.analysis import active_policy, load_all_models, open_decoders, open_models, policy_document
 from workers.bootstrap import open_services
+from workers.breakers import Breakers
 from workers.consumer import Consumer, LaneSpec
 from workers.flight import Flights
+from workers.health import serving
 from workers.logs import get_logger
 from workers.metrics import Metrics
+from workers.observing import Progress, Sampler
+from workers.probes import probes
 from workers.screening import Screener
 from workers.settings import Settings, WorkerSettings
 from workers.stopping import stop_on_signals, wait_for_stop
 
-LONGEST_POLL_S = 25.0
-"""SQS answers a long poll within 20 s. A message given back before would come straight to the poll under way."""
+LONGEST_REST_S = 240.0
+"""What a video may take beside decoding: reads, models, and every request failing as slowly as it can."""
+GIVE_BACK_S = 1.0
+"""Of the grace period, what giving back may take. A poll under way ends earlier than the rest (`poll_wait_s`)."""
 
 
 def run_worker(settings: Settings) -> None:
@@ -41,8 +46,12 @@ def run_worker(settings: Settings) -> None:
         services = stack.enter_context(open_services(settings))
         services.ledger.remember_policy(policy.name, policy.decision_hash, policy_document(policy))
         decoders = stack.enter_context(open_decoders(settings.decoder))
-        stack.enter_context(_metrics_server(settings.worker, registry))
         name = f"{socket.gethostname()}-{os.getpid()}"
+        known = probes(
+            services, policy, decoders, models, artifacts_bucket=settings.storage.artifacts_bucket, worker=name
+        )
+        breakers = Breakers(known, metrics)
+        stack.callback(breakers.close)
         flights = Flights(services.ledger, metrics, lease_s=settings.worker.lease_s)
         stack.callback(flights.close)
         screener = Screener(
@@ -54,17 +63,33 @@ def run_worker(settings: Settings) -> None:
             worker=name,
             artifacts_bucket=settings.storage.artifacts_bucket,
             lease_s=settings.worker.lease_s,
+            watch=breakers,
         )
+        lanes = screening_lanes(services.queues, settings.worker)
         consumer = Consumer(
-            screening_lanes(services.queues, settings.worker),
+            lanes,
             services.queues.dead_letter,
             screener,
             flights,
             metrics,
             concurrency=settings.worker.concurrency,
             lease_s=settings.worker.lease_s,
-            poll_wait_s=settings.worker.poll_wait_s,
+            poll_wait_s=min(settings.worker.poll_wait_s, max(1, int(settings.worker.grace_s) - 2)),
+            gate=breakers,
         )
+        sampler = Sampler(consumer, lanes, metrics)
+        stack.callback(sampler.close)
+        progress = Progress(consumer, flights, longest_video_s=2 * settings.decoder.wall_s + LONGEST_REST_S)
+        port = stack.enter_context(
+            serving(
+                settings.worker.metrics_host,
+                settings.worker.metrics_port,
+                registry,
+                health=progress.troubles,
+                readiness=breakers.troubles,
+            )
+        )
+        get_logger().info("metrics_listening", port=port)
         get_logger().info(
             "worker_started",
             worker=name,
@@ -96,33 +121,15 @@ def _consume(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:
     thread = threading.Thread(target=consume, name="consumer", daemon=True)
     thread.start()
     wait_for_stop(stopping)
+    end_s = time.monotonic() + max(0.0, grace_s - GIVE_BACK_S)
     get_logger().info("worker_draining", in_flight=len(flights))
     consumer.stop()
-    consumer.wait_until_receiving_ended(LONGEST_POLL_S)
-    thread.join(grace_s)
+    thread.join(max(0.0, end_s - time.monotonic()))
     if thread.is_alive():
+        consumer.wait_until_receiving_ended(GIVE_BACK_S / 2)  # else what is given back comes straight to our own poll
         get_logger().warning("worker_gives_back", in_flight=len(flights))
         flights.give_back()
         os._exit(0)  # threads that still decode would hold a normal exit up
     if consumer.set_up_fault is not None:
         raise consumer.set_up_fault
     get_logger().info("worker_stopped")
-
-
-@contextmanager
-def _metrics_server(settings: WorkerSettings, registry: CollectorRegistry) -> Iterator[None]:
-    try:
-        server, thread = start_http_server(settings.metrics_port, settings.metrics_host, registry)
-    except OSError as error:
-        raise UserError(
-            Reason.BAD_SETTING,
-            f"/metrics cannot listen on {settings.metrics_host}:{settings.metrics_port} ({error.strerror}): "
-            "set VIDEOSIEVE_WORKER__METRICS_PORT to a free port, or to 0 for any",
-        ) from None
-    try:
-        get_logger().info("metrics_listening", port=server.server_port)
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -42,6 +42,11 @@ RETURNING runs.id, runs.fence
 """Locks in the order of ids, so that two workers who believe they hold the same runs cannot deadlock."""
 
 
+_PROBE = sa.text(
+    "CREATE TEMPORARY TABLE probe ON COMMIT DROP AS SELECT repeat(md5(n::text), 64) FROM generate_series(1, 256) AS n"
+)
+
+
 class Claims:
     """The part of the ledger that workers write to. Each method is one transaction on the database's clock."""
 
@@ -121,6 +126,11 @@ class Claims:
                 _RENEW, {"ids": [run for run, _ in held], "fences": [fence for _, fence in held], "lease_s": lease_s}
             ).all()
         return {(row.id, row.fence) for row in rows}
+
+    def probe(self) -> None:
+        """Write as the work does, so that a database that is full or may only be read is seen; nothing is kept."""
+        with self.database.begin() as connection:
+            connection.execute(_PROBE)
 
     def commit(self, run_id: UUID, fence: int, commit: Commit) -> float | None:
         """Write how the attempt ended, all of it or nothing; LeaseLostError where the run is not ours (any more).

@@ -83,7 +83,9 @@ def test_what_happens_after_an_error(
 def test_an_outage_is_waited_for_longer_with_each_delivery_though_no_attempt_is_counted() -> None:
     outage = TransientError(Reason.STORE_UNAVAILABLE, "x")
     delays_s = [disposition(outage, attempts=1, faults=0, deliveries=n).delay_s for n in (1, 2, 3, 20)]
-    assert delays_s == [5, 10, 20, 900]
+    assert delays_s == [5, 10, 20, 60]
+    refused = TransientError(Reason.FORBIDDEN, "one object's own key")
+    assert disposition(refused, attempts=1, faults=0, deliveries=20).delay_s == 900
 
 
 @pytest.mark.parametrize("reason", OUTAGES)

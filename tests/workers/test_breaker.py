@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from workers.breaker import ATTEMPT_S, Breaker, BreakerState
+from workers.breaker import ATTEMPT_S, STEADY_S, Breaker, BreakerState
 
 
 class Clock:
@@ -75,7 +75,7 @@ def test_an_attempt_that_fails_doubles_the_wait_up_to_its_bound(clock: Clock) ->
     assert waits == [1, 2, 4, 8, 8, 8]
 
 
-def test_waits_begin_anew_after_it_was_closed(clock: Clock) -> None:
+def test_opening_again_soon_after_closing_waits_longer_and_after_a_steady_time_begins_anew(clock: Clock) -> None:
     breaker = opened(clock)
     for _ in range(3):
         clock.now_s += breaker.wait_s()
@@ -86,7 +86,21 @@ def test_waits_begin_anew_after_it_was_closed(clock: Clock) -> None:
     breaker.succeeded()
     for _ in range(3):
         breaker.failed("down again")
+    assert breaker.wait_s() == 8
+    clock.now_s += breaker.wait_s()
+    assert breaker.may_pass()
+    breaker.succeeded()
+    clock.now_s += STEADY_S
+    for _ in range(3):
+        breaker.failed("down after a good time")
     assert breaker.wait_s() == 1
+
+
+def test_it_can_be_tripped_by_one_word(clock: Clock) -> None:
+    breaker = Breaker("decoding", trips_at=3, clock=clock)
+    assert breaker.trip("everything is rejected")
+    assert not breaker.trip("and still is")
+    assert breaker.state is BreakerState.OPEN
 
 
 def test_a_success_of_work_begun_before_it_opened_does_not_close_it(clock: Clock) -> None:

@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from pipeline.disposition import Action, Disposition
-from pipeline.errors import FatalError, Reason, TransientError
+from pipeline.errors import FatalError, Reason, TransientError, VideosieveError
 from pipeline.events import VideoEvent
 from pipeline.verdict import RunState
 from tests.workers.fakes import DONE, FakeHandler, World, own, s3, wait_until
 from workers import consumer as consumer_module
-from workers.consumer import JITTER
+from workers.consumer import HOLD_GROWS_AFTER, HOLD_GROWTH, HOLD_MAX_S, HOLD_S, JITTER, OUTAGE_DELAY_S
 from workers.flight import Flight
 
 TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
@@ -107,7 +107,7 @@ def test_an_idle_worker_waits_at_each_lane_in_a_thread_of_its_own() -> None:
     world = World()
     world.consume()
     assert set(world.uploads.waits_s) == set(world.backfill.waits_s) == {1}
-    assert set(world.uploads.visible_for_s) == {60}
+    assert set(world.uploads.visible_for_s) == {30}
 
 
 def test_a_lease_of_a_fraction_is_asked_for_in_whole_seconds() -> None:
@@ -284,3 +284,111 @@ def test_stopping_finishes_what_is_in_flight_and_receives_nothing_more() -> None
         world.consumer.stop()
     assert world.uploads.deleted == [own("a")]
     assert world.uploads.waiting == [own("b")]
+
+
+class Latch:
+    """A gate that is opened and closed by hand."""
+
+    def __init__(self) -> None:
+        self.open = True
+        self.seen: list[VideosieveError] = []
+
+    def is_open(self) -> bool:
+        return self.open
+
+    def saw(self, error: VideosieveError) -> None:
+        self.seen.append(error)
+
+
+def test_while_a_breaker_is_open_nothing_is_received_or_begun() -> None:
+    gate = Latch()
+    gate.open = False
+    world = World(uploads=[own("a")], gate=gate)
+    with world.running():
+        time.sleep(0.1)
+        assert (world.uploads.asked, world.handler.screened) == ([], [])
+        gate.open = True
+        wait_until(lambda: world.uploads.deleted == [own("a")], "work goes on by itself")
+
+
+def test_what_failed_while_a_breaker_is_open_comes_back_soon_however_often_it_came() -> None:
+    gate = Latch()
+
+    class Closing(FakeHandler):
+        def handle(self, event: VideoEvent, flight: Flight) -> Disposition:
+            gate.open = False
+            return super().handle(event, flight)
+
+    world = World(uploads=[own("a")], handler=Closing(a=retry(900)), gate=gate)
+    with world.running():
+        wait_until(lambda: bool(world.uploads.hidden), "it is put off")
+    assert world.uploads.hidden[0][1] <= OUTAGE_DELAY_S * JITTER[1]
+
+
+def test_a_queue_that_fails_is_told_to_the_breakers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_module, "POLL_RETRY_S", 0.01)
+    gate = Latch()
+    world = World(gate=gate)
+    world.uploads.faults["receive"] = [OUTAGE] * 3
+    with world.running():
+        wait_until(lambda: len(gate.seen) == 3, "three failures are told")
+
+
+def test_a_tenant_with_thousands_of_messages_does_not_hold_up_the_others() -> None:
+    handler = FakeHandler()
+    handler.gate.clear()
+    big = [own(f"big/{n}") for n in range(300)]
+    small = [own(f"small-{n}/clip") for n in range(10)]
+    world = World(uploads=big + small, handler=handler, concurrency=2, look_ahead=1000)
+    with world.running():
+        wait_until(lambda: not world.uploads.waiting, "the worker has seen all", timeout_s=20)
+        handler.gate.set()
+        world.drain()
+    assert all(key.startswith("small") for key in handler.screened[2:12])
+    assert len(handler.screened) == 310
+
+
+def test_what_waits_inside_is_given_back_at_once_when_the_worker_stops() -> None:
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(uploads=[own(f"{n}") for n in range(25)], handler=handler, concurrency=1, look_ahead=100)
+    with world.running():
+        wait_until(lambda: handler.running == 1 and not world.uploads.waiting, "all are held")
+        world.consumer.stop()
+        wait_until(lambda: len(world.uploads.hidden) == 24, "the rest is given back while one still runs")
+        assert handler.running == 1
+    assert {hidden_s for _, hidden_s in world.uploads.hidden} == {0}
+    assert len(world.uploads.deleted) == 1
+
+
+def test_what_is_held_is_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_module, "LOOK_AHEAD_BYTES", 1000)
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(uploads=[own("x" * 500 + str(n)) for n in range(50)], handler=handler, concurrency=1, look_ahead=40)
+    with world.running():
+        wait_until(lambda: handler.running == 1, "one is running")
+        time.sleep(0.2)
+        assert len(world.uploads.waiting) >= 40 - 10
+        handler.gate.set()
+        world.drain()
+    assert len(world.uploads.deleted) == 50
+
+
+def test_a_message_that_came_often_is_hidden_for_longer_by_receiving_it() -> None:
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(uploads=[own("a"), own("b"), own("c")], handler=handler, concurrency=1, look_ahead=10)
+    world.uploads.receive_count = 40
+    with world.running():
+        wait_until(lambda: len(world.uploads.hidden) >= 3, "they are hidden")
+        assert {hidden_s for _, hidden_s in world.uploads.hidden} == {
+            min(HOLD_MAX_S, HOLD_S * HOLD_GROWTH ** (40 - HOLD_GROWS_AFTER))
+        }
+
+
+def test_deletes_go_ten_to_a_request() -> None:
+    world = World(uploads=[own(f"{n}") for n in range(40)], concurrency=8, look_ahead=40)
+    world.consume()
+    assert len(world.uploads.deleted) == 40
+    assert len(world.uploads.deletes) <= 20
