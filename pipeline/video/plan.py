@@ -81,7 +81,7 @@ def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
 def cheap_frames(signals: Signals) -> float:
     """How many frames cost little because they are small: all of a short clip of 320x180."""
     facts = signals.index.facts
-    return min(len(signals.index), _CHEAP_PIXELS / max(1, facts.width_px * facts.height_px))
+    return _CHEAP_PIXELS / max(1, facts.width_px * facts.height_px)
 
 
 def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Run]:

@@ -111,7 +111,9 @@ def signals(index: SampleIndex) -> Signals:
 
 
 def _anchors(index: SampleIndex, t_s: NDArray[np.float64], is_irregular: NDArray[np.bool_]) -> NDArray[np.int64]:
-    kept: list[int] = []
+    first_shown = int(index.is_shown.argmax())
+    hidden = np.flatnonzero((index.is_key & index.is_readable)[: first_shown + 1])
+    kept = [int(sample) for sample in hidden[-1:]]  # an edit list may hide the key of what it shows first
     for sample in np.flatnonzero(index.is_key & index.is_readable):
         is_apart = not kept or t_s[sample] - t_s[kept[-1]] >= _ANCHOR_GAP_S
         if index.is_shown[sample] and (is_apart or is_irregular[sample]):
