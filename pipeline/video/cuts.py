@@ -390,7 +390,7 @@ class _Judge:
     def sequences(self) -> None:
         """Samples decoded one after the other show a cut directly."""
         for run in self.evidence.done:
-            if not run.is_patched and len(run.samples) > 1:
+            if isinstance(run, Run) and not run.is_patched and len(run.samples) > 1:
                 self.steps([sample for sample in run.samples if sample in self.evidence.exact])
 
     def steps(self, seen: list[int]) -> bool:
