@@ -25,7 +25,7 @@ GLANCED_CODECS = frozenset(("h264",))
 _ROW_PX = 16
 _STILL_PX = 1.5
 _MIN_ROWS = 3
-_CALM_SHARE = 0.5
+_PTS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +58,22 @@ def glance(facts: StreamFacts, payloads: Sequence[bytes], *, is_whole: bool, max
     }
     if facts.extradata:
         context.extradata = facts.extradata
-    frame: av.VideoFrame | None = None
-    for number, payload in enumerate(payloads):
-        packet = av.Packet(_ended(payload, facts.extradata))
-        packet.pts = number
+    *before, last = [_ended(payload, facts.extradata) for payload in payloads]
+    if not last:
+        return None
+    frames: list[av.VideoFrame] = []
+    for payload in [*filter(None, before), last, None]:  # None: put out what is left
+        packet = None if payload is None else av.Packet(payload)
+        if packet is not None:
+            packet.pts = _PTS if payload is last else _PTS - 1
         try:
-            frames = context.decode(packet)
+            frames += context.decode(packet)
         except av.error.MemoryError:
-            raise
+            raise  # the process is at its limit: that says nothing about the file
         except av.FFmpegError:
-            frames = []
-        frame = next((shown for shown in frames if shown.pts == len(payloads) - 1), frame)
-    if frame is None:
-        try:
-            frame = next((shown for shown in context.decode(None) if shown.pts == len(payloads) - 1), None)
-        except av.error.MemoryError:
-            raise
-        except av.FFmpegError:
-            return None
-    return None if frame is None else _seen(frame, is_whole=is_whole)
+            continue
+    shown = [frame for frame in frames if frame.pts == _PTS]
+    return _seen(shown[0], is_whole=is_whole) if shown else None
 
 
 def _ended(payload: bytes, extradata: bytes | None) -> bytes:

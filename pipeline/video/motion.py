@@ -115,7 +115,7 @@ def _glanced(signals: Signals, evidence: Evidence, moving: Motion) -> _Check:
 def is_moving(seen: Glance) -> bool:
     """Whether something moves before a camera that does not, rather than light that changes: that moves nothing, though
     blocks that cannot be predicted find something alike elsewhere."""
-    return _MIN_MOVING < seen.moving and seen.intra < max(_LIT, seen.moving)
+    return seen.moving > _MIN_MOVING and seen.intra < max(_LIT, seen.moving)
 
 
 def glanceable(signals: Signals, at_s: float, end_s: float) -> int | None:
