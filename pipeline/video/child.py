@@ -24,6 +24,7 @@ from pipeline.video.extract import Extractor
 from pipeline.video.limits import Limits
 from pipeline.video.opening import read_index
 from pipeline.video.source import ByteRange
+from pipeline.video.warmup import rehearse
 
 _FOREVER = wire.Deadline(None)
 
@@ -123,10 +124,11 @@ def _limit_cpu(cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent_s + cpu_s) + 1, hard))
 
 
-def confined(socket_fd: int, image_fd: int, request: dict[str, Any]) -> None:
-    """Gives up all rights, says which, and serves."""
+def confined(socket_fd: int, image_fd: int, request: dict[str, Any], clip: bytes) -> None:
+    """Gives up all rights, shows on `clip`, one of ours, that decoding works without them, and serves."""
     with socket.socket(fileno=socket_fd) as connection, mmap.mmap(image_fd, request["image_bytes"]) as images:
         os.close(image_fd)
         layers = confine(memory_bytes=request["memory_bytes"], open_files=request["open_files"])
+        rehearse(clip)
         wire.send(connection, {"kind": "hello", "layers": layers}, _FOREVER)
         serve(connection, images)

@@ -2,7 +2,8 @@
 
 Started by `sandbox` as `python -m pipeline.video.nursery CONTROL_FD`, with a clean environment and no secrets. It has
 one thread, opens no upload and runs none of its code, so each child begins as the first one did; forking takes
-2 ms of processor time where a fresh interpreter takes 250 ms. One request at a time, answered in order:
+2 ms of processor time where a fresh interpreter takes 250 ms (a child's rehearsal takes more, see `warmup`). One request
+at a time, answered in order:
 
     {"op": "spawn", …} with the descriptors of socket, image memory and stderr  ->  {"pid": n}
     {"op": "end", "pid": n}: the child is killed and reaped                     ->  {"code": exit code or -signal}
@@ -21,6 +22,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +92,11 @@ def _ended(request: dict[str, Any]) -> dict[str, Any]:
     return {"code": 0}  # stuck in the kernel: it is dead to us, and one zombie more
 
 
-def main(arguments: Sequence[str], serve: Serve = child.confined) -> None:
+def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    warm_up()
+    clip = warm_up()
     with socket.socket(fileno=int(arguments[0])) as control:
-        run(control, serve)
+        run(control, partial(child.confined, clip=clip))
 
 
 if __name__ == "__main__":

@@ -260,7 +260,9 @@ def test_a_child_knows_no_secret(pool: DecoderPool, clip: Path, monkeypatch: pyt
         environment = Path(f"/proc/{newest}/environ").read_bytes()
         files = [entry.readlink() for entry in Path(f"/proc/{newest}/fd").iterdir()]
     assert b"hush" not in environment
-    assert {name.split(b"=")[0].decode() for name in environment.split(b"\0") if name} == set(child_environment())
+    names = {entry.split(b"=")[0].decode() for entry in environment.split(b"\0") if entry}
+    names = {name for name in names if not name.startswith("glibc.")}  # glibc cuts its variable up in place
+    assert names == set(child_environment())
     assert len(files) == 5, files  # stdin, stdout, stderr, the socket, the image memory
 
 
