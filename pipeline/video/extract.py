@@ -104,7 +104,11 @@ class Extractor:
         coded = self._reader.read(path)
         run = [coded[sample] for sample in path if sample in coded]
         pts = choice.keyframe.pts
-        return self._final.decode(run, frozenset([pts]), skip_unreferenced=len(run) > 1).get(pts)
+        wanted = frozenset([pts])
+        frame = self._final.decode(run, wanted, skip_unreferenced=len(run) > 1).get(pts)
+        if frame is None and choice.sample in self._evidence.exact:  # it took headers that only the other has seen
+            frame = self._analysis.decode(run, wanted).get(pts)
+        return frame
 
     def _look(self) -> None:
         wanted = wanted_keyframes(self._index.duration_s, self._settings)

@@ -2,8 +2,7 @@
 
 Started by `sandbox` as `python -m pipeline.video.nursery CONTROL_FD`, with a clean environment and no secrets. It has
 one thread, opens no upload and runs none of its code, so each child begins as the first one did; forking takes
-2 ms of processor time where a fresh interpreter takes 250 ms (a child's rehearsal takes more, see `warmup`). One request
-at a time, answered in order:
+2 ms of processor time where a fresh interpreter takes 250 ms. One request at a time, answered in order:
 
     {"op": "spawn", …} with the descriptors of socket, image memory and stderr  ->  {"pid": n}
     {"op": "end", "pid": n}: the child is killed and reaped                     ->  {"code": exit code or -signal}

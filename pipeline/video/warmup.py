@@ -23,7 +23,6 @@ from pipeline.video.source import ByteRange
 _FRAMES = 24
 _REHEARSED_FRAMES = 4
 _FPS = 4
-_PICTURES_BYTES = 12 * 1024 * 1024  # what decoding 720p touches beyond the clip's own
 _CONTAINERS = ("mov", "matroska")  # one read by this project, one by FFmpeg
 
 
@@ -43,7 +42,6 @@ def rehearse(clip: bytes) -> None:
     """Takes a video from its bytes to the images of its keyframes."""
     extractor = Extractor(_Memory(clip), KeyframeSettings(per_minute=60), Limits())
     list(extractor.images(extractor.findings().choices))
-    bytearray(_PICTURES_BYTES)  # written to, and kept by the allocator (`children.child_environment`)
 
 
 class _Memory:

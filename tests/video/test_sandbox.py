@@ -400,8 +400,9 @@ def test_an_honest_report_in_the_same_words_is_accepted(clip: Path) -> None:
         assert not found.images[0].any()
 
 
-def test_memory_beyond_the_limit_is_a_crash_not_an_outage(clip: Path) -> None:
+def test_a_limit_on_memory_below_what_any_video_needs_is_charged_to_none(clip: Path) -> None:
+    """A video that hungers for memory is a crash: `tests/hostile`."""
     with DecoderPool(1, Limits(memory_bytes=64 * 1024**2)) as pool, LocalSource(clip) as source:
-        with pytest.raises(TransientError) as raised:
+        with pytest.raises(TransientError, match="MemoryError") as raised:
             pool.extract(source, SETTINGS)
-        assert raised.value.reason is Reason.DECODER_CRASHED
+        assert raised.value.reason is Reason.INTERNAL_ERROR
