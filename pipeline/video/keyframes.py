@@ -177,7 +177,7 @@ class _Chooser:
         return sharpest if self._sharpness(sharpest) > _SHARPER * self._sharpness(inside[0]) else inside[0]
 
     def _sharpness(self, sample: int) -> float:
-        return float(self.evidence.exact[sample].texture.std())
+        return self.evidence.exact[sample].sharpness
 
     def take(self, offers: Sequence[_Offer], count: int) -> None:
         """The best offers, without scenes that look like one already taken."""
