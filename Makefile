@@ -57,6 +57,10 @@ $(VENV)-transnet/.installed:
 	$(VENV)-transnet/bin/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
+# BENCH_ARGS="--requests 100"; about two minutes
+bench-vlm: setup       ## our side of a request to a VLM: processor time, pictures included
+	$(BIN)/python -m tests.bench.vlm $(BENCH_ARGS)
+
 docs: setup            ## rewrite the generated reference pages
 	$(BIN)/python docs/generate.py
 

@@ -30,6 +30,8 @@ _EVERYBODYS = {
     Reason.DATABASE_UNAVAILABLE,
     Reason.MODEL_UNAVAILABLE,
     Reason.MACHINE_FULL,
+    Reason.VLM_UNAVAILABLE,
+    Reason.VLM_BUSY,
 }
 """What the breakers stop all work for: the messages need not be put off for long too."""
 _BACKOFF_FIRST_S = 5.0

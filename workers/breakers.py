@@ -34,6 +34,7 @@ class Dependency(StrEnum):
     DATABASE = "database"
     MODELS = "models"
     DECODING = "decoding"
+    ENGINE = "engine"
 
 
 _AT_FAULT = {
@@ -45,6 +46,7 @@ _AT_FAULT = {
     Reason.MODEL_UNAVAILABLE: Dependency.MODELS,
     Reason.MACHINE_FULL: Dependency.DECODING,
     Reason.INTERNAL_ERROR: Dependency.DECODING,
+    Reason.VLM_UNAVAILABLE: Dependency.ENGINE,
 }
 
 Probe = Callable[[], None]

@@ -149,3 +149,42 @@ class Metrics:
             ["answer"],
             registry=registry,
         )
+        # the vision-language model
+        self.vlm_requests = Counter(
+            "videosieve_vlm_requests_total",
+            "Requests to the VLM's engine, by how they ended: answered, or the reason.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.vlm_ttft = Histogram(
+            "videosieve_vlm_ttft_seconds",
+            "From a request to the first token of its answer: the engine's queue and prefill.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.vlm_tpot = Histogram(
+            "videosieve_vlm_tpot_seconds",
+            "Time for each further token of an answer, by the engine's own count of tokens.",
+            buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1),
+            registry=registry,
+        )
+        self.vlm_tokens = Counter(
+            "videosieve_vlm_tokens_total",
+            "Tokens by the engine's usage: in (cached ones too), cached, out.",
+            ["kind"],
+            registry=registry,
+        )
+        self.vlm_usage_estimated = Counter(
+            "videosieve_vlm_usage_estimated_total",
+            "Videos whose usage the engine did not tell believably: the worst case was charged.",
+            registry=registry,
+        )
+        self.vlm_images = Counter("videosieve_vlm_images_total", "Pictures sent to the engine.", registry=registry)
+        self.vlm_limit = Gauge(
+            "videosieve_vlm_limit_requests", "Requests that the engine is given at once now.", registry=registry
+        )
+        self.vlm_canary_score = Gauge(
+            "videosieve_vlm_canary_ratio",
+            "Share of known answers that the engine gave at the last canary; 0 where it gave no usable answer.",
+            registry=registry,
+        )

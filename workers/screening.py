@@ -63,7 +63,10 @@ class Unwatched:
 
 @dataclass(frozen=True, slots=True)
 class Screener:
-    """Turns events into committed runs. Thread-safe; one instance serves all threads of a worker."""
+    """Turns events into committed runs. Thread-safe; one instance serves all threads of a worker.
+
+    With `has_vlm` there are judging workers, and what a policy's VLM can settle is escalated to them.
+    """
 
     services: Services
     policy: Policy
@@ -74,6 +77,7 @@ class Screener:
     artifacts_bucket: str
     lease_s: float
     watch: Watch = field(default_factory=Unwatched)
+    has_vlm: bool = False
 
     def handle(self, event: VideoEvent, flight: Flight) -> Disposition:
         """Bring one event as far as it gets now, and say what becomes of its message.
@@ -106,6 +110,8 @@ class Screener:
         match claim:
             case Settled():
                 get_logger().info("duplicate_avoided", run_id=str(claim.run_id), state=claim.state.value)
+                if claim.state is RunState.ESCALATED:  # whoever committed it may have died before sending it on
+                    self._escalate(ref, policy, event.trace_id)
                 return Disposition(Action.ACKNOWLEDGE)
             case Busy():
                 return Disposition(Action.RETRY, delay_s=claim.lease_left_s)
@@ -120,12 +126,14 @@ class Screener:
         try:
             with self._timed("analyze"):
                 source = self.services.objects.source(ref)
-                analysis = analyze(source, policy, self.extractor, self.models)
+                analysis = analyze(source, policy, self.extractor, self.models, has_vlm=self.has_vlm)
             with self._timed("artifacts"):
                 result_key = self._store(ref, policy, analysis, claim)
             with self._timed("commit"):
                 self._commit(claim, _commit_of(policy, analysis, result_key))
             self._count(policy, analysis)
+            if analysis.outcome.state is RunState.ESCALATED:
+                self._escalate(ref, policy, claim.trace_id)
             self.watch.worked()
             return Disposition(Action.ACKNOWLEDGE)
         except VideosieveError as error:
@@ -133,6 +141,11 @@ class Screener:
         except Exception as error:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
             get_logger().exception("screening_failed")
             return self._dispose(event, flight, claim, machine_full(error))
+
+    def _escalate(self, ref: ObjectRef, policy: Policy, trace_id: str | None) -> None:
+        """Send the run on to the judging workers. Committed before: a message too many finds the run judged."""
+        message = VideoMessage.of(ref, decision_hash=policy.decision_hash, trace_id=trace_id)
+        self.services.queues.escalation.send(message.model_dump_json(exclude_none=True))
 
     def _resolved(self, ref: ObjectRef) -> ObjectRef:
         """`ref` with its version and size; asks S3 only where the message did not carry them."""
@@ -176,7 +189,7 @@ class Screener:
     def _commit(self, claim: Claimed, commit: Commit) -> None:
         waited_s = self.services.ledger.commit(claim.run_id, claim.fence, commit)
         self.metrics.runs.labels(state=commit.state.value, reason=commit.reason.value if commit.reason else "").inc()
-        if waited_s is not None:
+        if waited_s is not None and not commit.state.is_open:
             self.metrics.upload_to_decision.observe(waited_s)
         get_logger().info(
             "run_committed",
@@ -271,7 +284,10 @@ class Screener:
         for stage in analysis.outcome.stages:
             metrics.stage_cpu.labels(stage=stage.stage).inc(stage.cpu_s)
             metrics.money.labels(currency=currency, stage=stage.stage).inc(stage.money_nano)
+        doubts = {doubt.question for doubt in analysis.outcome.doubts}
         for verdict in analysis.outcome.verdicts:
+            if verdict.question in doubts:
+                continue
             metrics.verdicts.labels(
                 policy=policy.name, question=verdict.question, answer=verdict.answer.value, stage=verdict.stage
             ).inc()

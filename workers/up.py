@@ -105,7 +105,7 @@ def local_services(settings: Settings, say: Say) -> Iterator[LocalServices]:
         )
         environment = _environment(services, data_dir, api_port)
         children: list[_Supervised] = []
-        for name in ("api", "worker"):
+        for name in processes(settings, policy):
             children.append(_Supervised(name, data_dir / f"{name}.log", environment))
             stack.callback(children[-1].process.stop)
         _wait_until_ready(services.api_url, children)
@@ -116,6 +116,12 @@ def local_services(settings: Settings, say: Say) -> Iterator[LocalServices]:
         stack.callback(supervisor.join)
         stack.callback(stopping.set)
         yield services
+
+
+def processes(settings: Settings, policy: Policy) -> tuple[str, ...]:
+    """What is run: a judging worker only where there is an engine for it, and a policy that asks it."""
+    has_vlm = settings.vlm.url is not None and policy.decision.vlm is not None
+    return ("api", "worker", "judge") if has_vlm else ("api", "worker")
 
 
 def _own(data_dir: Path, stack: ExitStack) -> None:
@@ -155,6 +161,8 @@ def _checked_ports(settings: Settings) -> int:
         require_free(settings.api.port, "VIDEOSIEVE_API__PORT")
     if settings.worker.metrics_port:
         require_free(settings.worker.metrics_port, "VIDEOSIEVE_WORKER__METRICS_PORT")
+    if settings.vlm.url is not None and settings.vlm.metrics_port:
+        require_free(settings.vlm.metrics_port, "VIDEOSIEVE_VLM__METRICS_PORT")
     return settings.api.port or free_port()
 
 
@@ -233,12 +241,13 @@ def pull_missing(registry: Registry, policy: Policy, say: Say) -> None:
 
 
 def _wait_until_ready(api_url: str, children: list[_Supervised]) -> None:
-    api, worker = children
+    api, *workers = children
     parts = urlsplit(api_url)
 
     def answers() -> bool:
-        if not worker.process.is_running:
-            raise FatalError(Reason.INTERNAL_ERROR, f"the worker does not start: {last_line(worker.log)}")
+        for worker in workers:
+            if not worker.process.is_running:
+                raise FatalError(Reason.INTERNAL_ERROR, f"the {worker.name} does not start: {last_line(worker.log)}")
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
         try:
             connection.request("GET", "/readyz")

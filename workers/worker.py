@@ -64,6 +64,7 @@ def run_worker(settings: Settings) -> None:
             artifacts_bucket=settings.storage.artifacts_bucket,
             lease_s=settings.worker.lease_s,
             watch=breakers,
+            has_vlm=settings.vlm.url is not None,
         )
         lanes = screening_lanes(services.queues, settings.worker)
         consumer = Consumer(
@@ -97,7 +98,7 @@ def run_worker(settings: Settings) -> None:
             decision_hash=policy.decision_hash,
             models=models.loaded(),
         )
-        _consume(consumer, flights, grace_s=settings.worker.grace_s)
+        consume_until_stopped(consumer, flights, grace_s=settings.worker.grace_s)
 
 
 def screening_lanes(queues: Queues, settings: WorkerSettings) -> list[LaneSpec]:
@@ -108,7 +109,7 @@ def screening_lanes(queues: Queues, settings: WorkerSettings) -> list[LaneSpec]:
     ]
 
 
-def _consume(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:
+def consume_until_stopped(consumer: Consumer, flights: Flights, *, grace_s: float) -> None:
     """Run `consumer` in a thread, so that signals reach a main thread that is free to act on them."""
     stopping = stop_on_signals()
 

@@ -30,7 +30,7 @@ _HELD = sa.and_(reservations.c.settled_at.is_(None), reservations.c.expired_at.i
 _HAS_LEASE = sa.exists().where(
     runs.c.id == reservations.c.run_id,
     runs.c.fence == reservations.c.fence,
-    runs.c.state == RunState.PROCESSING,
+    runs.c.state.in_((RunState.PROCESSING, RunState.ESCALATED)),
     runs.c.lease_until > _now,
 )
 
@@ -147,7 +147,7 @@ def _subject(connection: sa.Connection, run_id: UUID, fence: int) -> str:
         .where(
             runs.c.id == run_id,
             runs.c.fence == fence,
-            runs.c.state == RunState.PROCESSING,
+            runs.c.state.in_((RunState.PROCESSING, RunState.ESCALATED)),
             runs.c.lease_until > _now,
         )
     ).one_or_none()

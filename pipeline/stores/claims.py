@@ -16,7 +16,7 @@ from pipeline.media import ObjectRef
 from pipeline.runs import Busy, Claimed, ClaimResult, Commit, Lane, Settled
 from pipeline.stores.database import Database
 from pipeline.stores.schema import runs, stage_costs, tenants, uploads, verdicts, videos
-from pipeline.verdict import CascadeOutcome, RunState
+from pipeline.verdict import Answer, CascadeOutcome, RunState
 
 _now = sa.func.now()
 _OPEN_TO_CLAIM = sa.or_(
@@ -32,7 +32,7 @@ UPDATE runs SET lease_until = now() + make_interval(secs => :lease_s), updated_a
 FROM (
     SELECT runs.id FROM runs
     JOIN unnest(CAST(:ids AS uuid[]), CAST(:fences AS bigint[])) AS held (id, fence) USING (id, fence)
-    WHERE state = 'processing' AND lease_until > now()
+    WHERE state IN ('processing', 'escalated') AND lease_until > now()
     ORDER BY runs.id FOR UPDATE OF runs
 ) AS ours
 WHERE runs.id = ours.id
@@ -153,6 +153,9 @@ class Claims:
                 cpu_s=runs.c.cpu_s + commit.cpu_s,
                 coverage=commit.coverage,
                 warnings=[_storable(warning) for warning in commit.warnings],
+                **(
+                    {"attempts": 0, "faults": 0} if commit.state is RunState.ESCALATED else {}
+                ),  # judging counts its own
             )
             if commit.outcome is not None:
                 _write_verdicts(connection, run_id, commit.outcome)
@@ -180,7 +183,7 @@ class Claims:
             )
 
     def release(self, run_id: UUID, fence: int, *, reason: Reason, detail: str, fault: bool, hidden_s: float) -> None:
-        """Give the run back as queued; its message is hidden for `hidden_s`.
+        """Give the run back as queued, or as escalated where it was; its message is hidden for `hidden_s`.
 
         A `fault` of the video's is counted; an attempt that failed by somebody else's fault does not count.
         """
@@ -189,7 +192,7 @@ class Claims:
                 connection,
                 run_id,
                 fence,
-                state=RunState.QUEUED,
+                state=sa.case((runs.c.state == RunState.ESCALATED, RunState.ESCALATED), else_=RunState.QUEUED),
                 lease_until=None,
                 due_at=_in(hidden_s),
                 reason=reason,
@@ -242,7 +245,7 @@ def _write(connection: sa.Connection, run_id: UUID, fence: int, **values: Any) -
     ours = sa.and_(
         runs.c.id == run_id,
         runs.c.fence == fence,
-        runs.c.state == RunState.PROCESSING,
+        runs.c.state.in_((RunState.PROCESSING, RunState.ESCALATED)),
         runs.c.lease_until > _now,
     )
     changed = connection.execute(sa.update(runs).where(ours).values(updated_at=_now, **values))
@@ -251,7 +254,10 @@ def _write(connection: sa.Connection, run_id: UUID, fence: int, **values: Any) -
 
 
 def _write_verdicts(connection: sa.Connection, run_id: UUID, outcome: CascadeOutcome) -> None:
-    """The verdicts that stand, instead of any that an earlier stage left. Doubts have none yet: a VLM is to judge."""
+    """The verdicts that stand, instead of any that an earlier stage left.
+
+    While a VLM is to judge, doubts have none yet, and nobody is asked about the other questions either.
+    """
     doubts = {doubt.question for doubt in outcome.doubts}
     rows = [
         {
@@ -268,7 +274,7 @@ def _write_verdicts(connection: sa.Connection, run_id: UUID, outcome: CascadeOut
             "reason": verdict.reason,
         }
         for position, verdict in enumerate(outcome.verdicts)
-        if verdict.question not in doubts
+        if not (doubts and (verdict.question in doubts or verdict.answer is Answer.REVIEW))
     ]
     if rows:
         new = insert(verdicts)

@@ -13,13 +13,14 @@ from pipeline.stores.backlog import Backlog
 from pipeline.stores.budgets import Budgets
 from pipeline.stores.claims import Claims
 from pipeline.stores.database import Database
+from pipeline.stores.escalations import Escalations
 from pipeline.stores.reviews import Reviews
 from pipeline.stores.runviews import RunViews
 from pipeline.stores.schema import audit, policies
 from pipeline.stores.tenancy import Tenancy
 
 
-class Ledger(Claims, Backlog, RunViews, Reviews, Tenancy, Budgets):
+class Ledger(Claims, Backlog, RunViews, Reviews, Tenancy, Budgets, Escalations):
     """All parts of the ledger over one pool of connections; safe to share between threads.
 
     Every method raises TransientError(DATABASE_UNAVAILABLE) while the database cannot be reached, and

@@ -77,8 +77,8 @@ class RunViews:
     def stale_runs(self, older_than_s: float, limit: int) -> list[RunView]:
         """Runs whose message seems lost, the longest waiting first.
 
-        Queued without a sign of life for `older_than_s`, processing whose lease ended that long ago, deferred
-        and due. `mark_enqueued` makes a run wait for as long again.
+        Queued without a sign of life for `older_than_s`, processing whose lease ended that long ago, escalated
+        and not judged for as long, deferred and due. `mark_enqueued` makes a run wait for as long again.
         """
         before = _now - sa.func.make_interval(0, 0, 0, 0, 0, 0, older_than_s)
         last_sign = sa.func.greatest(runs.c.enqueued_at, runs.c.updated_at, runs.c.due_at)
@@ -88,6 +88,7 @@ class RunViews:
                 runs.c.state == RunState.PROCESSING,
                 sa.func.greatest(runs.c.lease_until, runs.c.enqueued_at) < before,
             ),
+            sa.and_(runs.c.state == RunState.ESCALATED, sa.func.greatest(last_sign, runs.c.lease_until) < before),
             sa.and_(
                 runs.c.state == RunState.DEFERRED,
                 runs.c.due_at <= _now,
@@ -97,7 +98,7 @@ class RunViews:
         wanted = (
             sa.select(*_COLUMNS)
             .select_from(_JOINED)
-            .where(sa.text("runs.state IN ('queued', 'processing', 'deferred')"), stale)
+            .where(sa.text("runs.state IN ('queued', 'processing', 'escalated', 'deferred')"), stale)
             .order_by(runs.c.updated_at)
             .limit(limit)
         )

@@ -21,7 +21,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +90,11 @@ def _ended(request: dict[str, Any]) -> dict[str, Any]:
     return {"code": 0}  # stuck in the kernel: it is dead to us, and one zombie more
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str], serve: Serve = child.confined) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    clip = warm_up()
+    warm_up()
     with socket.socket(fileno=int(arguments[0])) as control:
-        run(control, partial(child.confined, clip=clip))
+        run(control, serve)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from typing import Any
 
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.rules import Thresholds
-from pipeline.errors import Reason
-from pipeline.verdict import Answer, CascadeOutcome, Verdict
 
 Document = Mapping[str, Any]
 
@@ -61,60 +59,46 @@ class Case:
         return tuple(doubt.question for doubt in self.open)
 
 
-def escalated_questions(policy: Policy, outcome: CascadeOutcome, keyframes: int) -> tuple[str, ...]:
-    """The questions of `outcome` that the policy's VLM stage can still settle."""
-    if policy.decision.vlm is None or not keyframes:
-        return ()
-    return tuple(v.question for v in outcome.verdicts if v.question in policy.decision.vlm.answers and _is_open(v))
-
-
-def _is_open(verdict: Verdict) -> bool:
-    return verdict.answer is Answer.REVIEW and verdict.reason is Reason.UNDECIDED
-
-
 def case_of(policy: Policy, document: Document) -> Case:
     """Raises KeyError, TypeError or ValueError for a document that is none of ours."""
     answers = policy.decision.vlm.answers if policy.decision.vlm else {}
-    keyframes = document["keyframes"]
-    stages = document["stages"]
-    open_ = {
-        str(verdict["question"]): verdict
-        for verdict in document["verdicts"]
-        if verdict["answer"] == Answer.REVIEW and verdict["reason"] == Reason.UNDECIDED
-    }
-    doubts = tuple(
-        _doubt(policy, question, open_[question], stages, len(keyframes)) for question in answers if question in open_
+    keyframes, stages = document["keyframes"], document["stages"]
+    scores = {str(verdict["question"]): float(verdict["score"]) for verdict in document["verdicts"]}
+    doubtful = {str(doubt["question"]): tuple(map(int, doubt["keyframes"])) for doubt in document["doubts"]}
+    open_ = tuple(
+        OpenQuestion(
+            question, _of_video(doubtful[question], len(keyframes)), scores[question], _lean(policy, question, stages)
+        )
+        for question in answers
+        if question in doubtful
     )
-    wanted = sorted({index for doubt in doubts for index in doubt.keyframes})
-    labels = _labels(policy, tuple(doubt.question for doubt in doubts))
+    wanted = sorted({index for question in open_ for index in question.keyframes})
+    labels = _labels(policy, tuple(question.question for question in open_))
     frames = {index: _frame(index, keyframes[index], stages, labels) for index in wanted}
-    return Case(doubts, frames, float(document["coverage"]))
+    return Case(open_, frames, float(document["coverage"]))
 
 
-def _doubt(
-    policy: Policy, question: str, verdict: Mapping[str, Any], stages: Sequence[Mapping[str, Any]], keyframes: int
-) -> OpenQuestion:
-    evidence = tuple(int(index) for index in verdict["evidence"])
-    if not all(0 <= index < keyframes for index in evidence):
-        raise ValueError(f"evidence of '{question}' names keyframes that are not there")
+def _of_video(keyframes: tuple[int, ...], count: int) -> tuple[int, ...]:
+    if not keyframes or not all(0 <= index < count for index in keyframes):
+        raise ValueError(f"doubts about keyframes {keyframes} of {count}")
+    return keyframes
+
+
+def _lean(policy: Policy, question: str, stages: Sequence[Mapping[str, Any]]) -> float | None:
     leans = [
-        _lean(rule, max(float(scored["score"]) for scored in scores))
+        _on_the_way(rule, max(float(scored["score"]) for scored in scores))
         for stage in stages
         if (rule := _rule(policy, str(stage["stage"]), question)) and (scores := stage["scores"].get(question))
     ]
-    return OpenQuestion(
-        question,
-        evidence or tuple(range(keyframes)),
-        float(verdict["score"]),
-        max(leans, default=None),
-    )
+    return max(leans, default=None)
 
 
 def _rule(policy: Policy, stage: str, question: str) -> Thresholds | None:
     return next((part.answers.get(question) for part in policy.decision.stages if part.name == stage), None)
 
 
-def _lean(rule: Thresholds, score: float) -> float:
+def _on_the_way(rule: Thresholds, score: float) -> float:
+    """The share of the way from `negative_at` to `positive_at`; scores in documents are calibrated already."""
     return min(1.0, max(0.0, (score - rule.negative_at) / (rule.positive_at - rule.negative_at)))
 
 

@@ -119,7 +119,7 @@ class Fleet:
         return key
 
     @contextmanager
-    def worker(self, *, lease_s: float = 30.0, concurrency: int = 2) -> Iterator[Consumer]:
+    def worker(self, *, lease_s: float = 30.0, concurrency: int = 2, has_vlm: bool = False) -> Iterator[Consumer]:
         """A worker in this process for the length of the `with` block."""
         models = ModelStore(Registry(self.weights, extra_catalog=self.weights / "extra.yaml"))
         flights = Flights(self.services.ledger, self.metrics, lease_s=lease_s)
@@ -132,6 +132,7 @@ class Fleet:
             worker="in-process",
             artifacts_bucket=self.stack.artifacts,
             lease_s=lease_s,
+            has_vlm=has_vlm,
         )
         self.services.ledger.remember_policy(self.policy.name, self.policy.decision_hash, policy_document(self.policy))
         consumer = Consumer(
@@ -169,7 +170,7 @@ class Fleet:
     def wait_until_empty(self) -> None:
         """Once neither lane holds a message, seen or hidden."""
         queues = self.services.queues
-        wait_for(lambda: not any(any(queue.depth().values()) for queue in (queues.uploads, queues.backfill)))
+        wait_for(lambda: not any(any(queue.depth().values()) for queue in queues.lanes.values()))
 
     def dead_letters(self) -> list[Mapping[str, str]]:
         """The attributes of everything in the dead-letter queue."""

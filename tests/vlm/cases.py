@@ -54,6 +54,7 @@ def screened(
         "coverage": 1.0,
         "cost": {"cpu_s": 0.1, "bytes_read": 1, "file_bytes": 1, "ranges": 1, "frames_decoded": 1},
         "state": "escalated",
+        "doubts": [{"question": question, "keyframes": list(range(count))} for question in scores],
         "verdicts": [
             {
                 "question": question,
@@ -66,7 +67,7 @@ def screened(
                 "decision_hash": policy.decision_hash,
                 "owner": "team",
                 "evidence": list(range(count)),
-                "reason": "undecided",
+                "reason": "no_vlm",
             }
             for question, given in scores.items()
         ],

@@ -146,7 +146,7 @@ def status(code: int, body: str | None = None, **headers: str) -> Behaviour:
 
 @dataclass
 class ScriptedServer:
-    """A server on a free port of the loopback. Thread-safe; keeps every request that it got."""
+    """A server on a free port of the loopback. Thread-safe; keeps every request that it got, unless told not to."""
 
     script: list[Behaviour] = field(default_factory=list)
     default: Behaviour = field(default_factory=answers)
@@ -155,6 +155,7 @@ class ScriptedServer:
     most_at_once: int = 0
     metrics: str | None = None
     is_up: bool = True
+    keep: bool = True
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -210,7 +211,8 @@ class ScriptedServer:
 
     def _answer(self, call: Call) -> None:
         with self._lock:
-            self.calls.append(call)
+            if self.keep:
+                self.calls.append(call)
             behave = self.script.pop(0) if self.script else self.default
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)

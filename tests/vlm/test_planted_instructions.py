@@ -253,6 +253,7 @@ def test_no_name_and_no_metadata_reaches_the_model(where: str) -> None:
 def test_a_settled_question_cannot_be_reopened() -> None:
     document = screened(POLICY, {"face": [0.5, 0.5], "weapon": [0.1, 0.1]})
     document["verdicts"][1] |= {"answer": "negative", "reason": None}
+    del document["doubts"][1]
     case = case_of(POLICY, document)
     asked = prepare(POLICY, case, {index: encode_jpeg(picture(index)) for index in range(2)}, logprobs=False)
     assert case.questions == ("face",)

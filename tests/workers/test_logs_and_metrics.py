@@ -15,7 +15,7 @@ from workers.settings import LogSettings
 
 SIGNED = "https://s3/bucket/key.mp4?X-Amz-Algorithm=AWS4&X-Amz-Credential=AKIA%2F1&X-Amz-Signature=abc123"
 SIGNED_V2 = "https://s3/bucket/key.mp4?AWSAccessKeyId=AKIA&Signature=abc%2F123&Expires=1"
-UNITS = ("_seconds", "_bytes", "_total", "_videos", "_messages", "_threads", "_open", "_ratio")
+UNITS = ("_ratio", "_requests", "_seconds", "_bytes", "_total", "_videos", "_messages", "_threads", "_open", "_ratio")
 IDS = ("id", "key", "bucket", "path", "url", "trace", "tenant", "message", "worker", "hash", "detail", "version")
 
 

@@ -25,6 +25,7 @@ _COMMANDS = {
     "dlq": "workers.cli.dlq",
     "doctor": "workers.cli.setup",
     "down": "workers.cli.fleet",
+    "judge": "workers.cli.fleet",
     "keyframes": "workers.cli.files",
     "models": "workers.cli.models",
     "policy": "workers.cli.setup",

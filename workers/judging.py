@@ -1,0 +1,359 @@
+"""Judges one escalated video: claim → what screening kept → one request to the VLM → verdicts → commit."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+from pydantic import ValidationError
+
+from pipeline.budgets import BudgetBook, BudgetScope, Caps, Exhausted, Reservation
+from pipeline.cascade.cascade import vlm_verdict
+from pipeline.cascade.commercial import WhenSpent
+from pipeline.cascade.cost import caps, cost_of, review_costs, worst_case_nano
+from pipeline.cascade.policy import Policy
+from pipeline.chat import Engine
+from pipeline.disposition import Action, Disposition, disposition
+from pipeline.errors import (
+    FatalError,
+    LeaseLostError,
+    PermanentError,
+    Reason,
+    TransientError,
+    VideosieveError,
+)
+from pipeline.events import VideoEvent, VideoMessage
+from pipeline.runs import Busy, Claimed, Commit, Settled
+from pipeline.verdict import Answer, CascadeOutcome, RunState, StageRecord
+from pipeline.vlm.case import Case, case_of
+from pipeline.vlm.judge import MOST_REQUESTS, Judgement, judge, prepare
+from pipeline.vlm.merge import merged_document, merged_outcome, stage_record
+from workers.asking import Record
+from workers.bootstrap import Services
+from workers.flight import Flight
+from workers.logs import get_logger
+from workers.metrics import Metrics
+
+DEFER_S = 3600.0
+"""How long a run is put off for a budget that no clock makes whole again."""
+
+_WHEN_SPENT = {
+    BudgetScope.PER_VIDEO: "per_video",
+    BudgetScope.PER_TENANT_DAY: "per_tenant_day",
+    BudgetScope.PER_DAY: "per_day",
+}
+
+
+class Watch(Protocol):
+    """Takes note of how the dependencies fare: `workers.breakers.Breakers`."""
+
+    def saw(self, error: VideosieveError) -> None: ...
+
+    def worked(self, *, rejected: bool = False) -> None: ...
+
+    def is_open(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What screening kept of a run, read back."""
+
+    document: Mapping[str, Any]
+    case: Case
+    jpegs: dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Turns escalated runs into decided ones. Thread-safe; one instance serves all threads of a worker."""
+
+    services: Services
+    budgets: BudgetBook
+    engine: Engine
+    record: Record
+    watch: Watch
+    metrics: Metrics
+    worker: str
+    artifacts_bucket: str
+    lease_s: float
+    logprobs: bool
+
+    def handle(self, event: VideoEvent, flight: Flight) -> Disposition:
+        """Bring one run as far as it gets now, and say what becomes of its message.
+
+        Raises FatalError only, with the run given back, when our set-up is at fault.
+        """
+        with structlog.contextvars.bound_contextvars(video=event.ref.url, trace_id=event.trace_id):
+            try:
+                return self._handle(event, flight)
+            except VideosieveError as error:
+                return self._without_run(event, flight, error)
+            except Exception:  # noqa: BLE001 - the message handler: a fault of ours must not take the worker down
+                get_logger().exception("judging_failed")
+                return self._without_run(event, flight, None)
+
+    def _handle(self, event: VideoEvent, flight: Flight) -> Disposition:
+        if event.decision_hash is None or not event.ref.is_resolved:
+            raise PermanentError(Reason.UNKNOWN_MESSAGE, "an escalation names its object's version and its policy")
+        policy = self._policy(event.decision_hash)
+        claim = self.services.ledger.claim_escalated(
+            event.ref, decision_hash=event.decision_hash, worker=self.worker, lease_s=self.lease_s
+        )
+        self.metrics.claims.labels(result=type(claim).__name__.lower()).inc()
+        match claim:
+            case Settled():
+                get_logger().info("duplicate_avoided", run_id=str(claim.run_id), state=claim.state.value)
+                return Disposition(Action.ACKNOWLEDGE)
+            case Busy():
+                return Disposition(Action.RETRY, delay_s=claim.lease_left_s)
+            case Claimed():
+                with (
+                    structlog.contextvars.bound_contextvars(run_id=str(claim.run_id), trace_id=claim.trace_id),
+                    flight.holding(claim),
+                ):
+                    return self._run(event, flight, policy, claim)
+
+    def _run(self, event: VideoEvent, flight: Flight, policy: Policy, claim: Claimed) -> Disposition:
+        try:
+            return self._judge(policy, claim)
+        except PermanentError as error:  # what we kept ourselves is missing or broken: no fault of the video's
+            get_logger().error("kept_state_unusable", reason=error.reason.value, detail=error.detail)
+            return self._dispose(event, flight, claim, None)
+        except VideosieveError as error:
+            if self._is_own_fault(claim, flight, error):
+                return self._give_up_on(policy, claim, error)
+            return self._dispose(event, flight, claim, error)
+        except Exception:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
+            get_logger().exception("judging_failed")
+            return self._dispose(event, flight, claim, None)
+
+    def _judge(self, policy: Policy, claim: Claimed) -> Disposition:
+        kept = self._read(policy, claim)
+        cpu_started_s = time.thread_time()
+        asked = prepare(policy, kept.case, kept.jpegs, logprobs=self.logprobs)
+        worst_nano = worst_case_nano(policy, text_bytes=asked.text_bytes, requests=MOST_REQUESTS)
+        held = self._reserve(caps(policy), claim, worst_nano)
+        if isinstance(held, Exhausted):
+            return self._spent(policy, claim, kept, held)
+        spent_nano = 0
+        try:
+            judgement = judge(policy, kept.case, asked, self.engine)
+            stage = stage_record(policy, kept.case, judgement, cpu_s=time.thread_time() - cpu_started_s)
+            spent_nano = stage.money_nano
+        finally:
+            if held is not None:
+                self.budgets.settle(held, spent_nano)
+        self._note(claim, judgement)
+        outcome = merged_outcome(kept.document, judgement.verdicts, [stage])
+        self._finish(policy, claim, kept, outcome, judgement)
+        self.watch.worked()
+        self._count(policy, stage, judgement)
+        return Disposition(Action.ACKNOWLEDGE)
+
+    def _read(self, policy: Policy, claim: Claimed) -> _Kept:
+        """The run's state from its artifacts. Raises PermanentError where it is not there, or not as it was."""
+        run = self.services.ledger.run(claim.run_id)
+        if run is None or run.result_key is None:
+            raise PermanentError(Reason.NOT_FOUND, f"run {claim.run_id} kept no result")
+        document = json.loads(self.services.objects.get(self.artifacts_bucket, run.result_key))
+        case = case_of(policy, document)
+        get = self.services.objects.get
+        return _Kept(document, case, {i: get(self.artifacts_bucket, frame.image) for i, frame in case.frames.items()})
+
+    def _reserve(self, wanted: Caps, claim: Claimed, amount_nano: int) -> Reservation | Exhausted | None:
+        """Money for the worst case; None where the policy has no budget to keep to."""
+        if wanted.per_video_nano is wanted.per_tenant_day_nano is wanted.per_day_nano is None:
+            return None
+        return self.budgets.reserve(claim.run_id, claim.fence, caps=wanted, amount_nano=amount_nano)
+
+    def _spent(self, policy: Policy, claim: Claimed, kept: _Kept, spent: Exhausted) -> Disposition:
+        """What the policy wants once a budget is spent: a person, later, or no answer."""
+        budget = getattr(policy.commercial.budgets, _WHEN_SPENT[spent.scope])
+        detail = (
+            f"budget {spent.scope.value}: {spent.spent_nano} spent and {spent.reserved_nano} reserved "
+            f"of {spent.cap_nano} nano-units"
+        )
+        get_logger().info("budget_exhausted", scope=spent.scope.value, then=budget.when_spent.value, detail=detail)
+        if budget.when_spent is WhenSpent.DEFER:
+            self.services.ledger.defer(
+                claim.run_id,
+                claim.fence,
+                reason=Reason.BUDGET_EXHAUSTED,
+                detail=detail,
+                due_in_s=DEFER_S if spent.resets_in_s is None else spent.resets_in_s,
+            )
+            return Disposition(Action.ACKNOWLEDGE)
+        answer = Answer.OPEN if budget.when_spent is WhenSpent.LEAVE_OPEN else Answer.REVIEW
+        self._finish_without_answer(policy, claim, kept, Reason.BUDGET_EXHAUSTED, answer)
+        return Disposition(Action.ACKNOWLEDGE)
+
+    def _is_own_fault(self, claim: Claimed, flight: Flight, error: VideosieveError) -> bool:
+        """Whether the engine fails for this video alone, so that waiting would not end."""
+        if error.reason is not Reason.VLM_UNAVAILABLE:
+            return False
+        self.record.went(claim.run_id, well=False)
+        return self.watch.is_open() and self.record.is_own_fault(claim.run_id, flight.message.receive_count)
+
+    def _give_up_on(self, policy: Policy, claim: Claimed, error: VideosieveError) -> Disposition:
+        get_logger().warning("vlm_fails_for_this_video", reason=error.reason.value, detail=error.detail)
+        self._finish_without_answer(policy, claim, self._read(policy, claim), error.reason, Answer.REVIEW)
+        return Disposition(Action.ACKNOWLEDGE)
+
+    def _finish_without_answer(
+        self, policy: Policy, claim: Claimed, kept: _Kept, reason: Reason, answer: Answer
+    ) -> None:
+        verdicts = [
+            vlm_verdict(
+                policy,
+                question.question,
+                score=question.score,
+                evidence=question.keyframes,
+                coverage=kept.case.coverage,
+                reason=reason,
+                answer=answer,
+            )
+            for question in kept.case.open
+        ]
+        self._finish(policy, claim, kept, merged_outcome(kept.document, verdicts, []), None)
+
+    def _finish(
+        self, policy: Policy, claim: Claimed, kept: _Kept, outcome: CascadeOutcome, judgement: Judgement | None
+    ) -> None:
+        """Write the result under a key of this run and fence, then commit it: only that makes it the result."""
+        document = merged_document(kept.document, policy, outcome, judgement)
+        result_key = f"runs/{claim.run_id}/{claim.fence}/result.json"
+        self.services.objects.put(self.artifacts_bucket, result_key, json.dumps(document).encode(), "application/json")
+        commit = Commit(
+            state=outcome.state,
+            outcome=outcome,
+            result_key=result_key,
+            currency=policy.commercial.currency,
+            costs=(*map(cost_of, outcome.stages), *review_costs(policy, outcome)),
+            warnings=tuple(kept.document["warnings"]),
+            coverage=kept.case.coverage,
+        )
+        self._commit(claim, commit)
+        for verdict in outcome.verdicts:
+            if verdict.question in kept.case.questions:
+                self.metrics.verdicts.labels(
+                    policy=policy.name, question=verdict.question, answer=verdict.answer.value, stage=verdict.stage
+                ).inc()
+
+    def _commit(self, claim: Claimed, commit: Commit) -> None:
+        waited_s = self.services.ledger.commit(claim.run_id, claim.fence, commit)
+        reason = commit.reason.value if commit.reason else None
+        self.metrics.runs.labels(state=commit.state.value, reason=reason or "").inc()
+        if waited_s is not None:
+            self.metrics.upload_to_decision.observe(waited_s)
+        get_logger().info("run_committed", state=commit.state.value, reason=reason, upload_to_decision_s=waited_s)
+
+    def _note(self, claim: Claimed, judgement: Judgement) -> None:
+        """What the answer says about the engine."""
+        self.record.went(claim.run_id, well=True)
+        if judgement.problem is None:
+            self.record.usable()
+            return
+        get_logger().warning(
+            "vlm_answer_unusable", reason=judgement.problem.reason.value, detail=judgement.problem.detail
+        )
+        if judgement.problem.reason is not Reason.VLM_BLOCKED and self.record.unusable():
+            self.watch.saw(
+                TransientError(Reason.VLM_UNAVAILABLE, f"answers are no use any more: {judgement.problem.detail}")
+            )
+
+    def _dispose(self, event: VideoEvent, flight: Flight, claim: Claimed, error: VideosieveError | None) -> Disposition:
+        """Record in the ledger what `error` means for the run; it stays escalated where it can be tried again."""
+        if error is not None:
+            self.watch.saw(error)
+        decided = disposition(
+            error, attempts=claim.attempts, faults=claim.faults, deliveries=flight.message.receive_count
+        )
+        reason, detail = _words(error)
+        get_logger().warning("run_not_judged", action=decided.action.value, reason=reason.value, detail=detail)
+        try:
+            match decided.state:
+                case None:
+                    self.metrics.leases_lost.inc(isinstance(error, LeaseLostError))
+                case RunState.QUEUED:
+                    self.services.ledger.release(
+                        claim.run_id,
+                        claim.fence,
+                        reason=reason,
+                        detail=detail,
+                        fault=decided.fault,
+                        hidden_s=decided.delay_s,
+                    )
+                case state:
+                    if decided.action is Action.DEAD_LETTER:
+                        self._dead_letter(event, flight, reason, detail, run_id=str(claim.run_id))
+                    self._commit(claim, Commit(state=state, reason=reason, detail=detail))
+        except TransientError as later:  # the lease runs out by itself, and the message comes back
+            get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
+            return Disposition(Action.RETRY, delay_s=self.lease_s)
+        if isinstance(error, FatalError):
+            raise error
+        return _acknowledged(decided)
+
+    def _without_run(self, event: VideoEvent, flight: Flight, error: VideosieveError | None) -> Disposition:
+        """What becomes of a message that no run could be claimed for."""
+        if isinstance(error, FatalError):
+            raise error
+        if error is not None:
+            self.watch.saw(error)
+        decided = disposition(error, attempts=1, faults=0, deliveries=flight.message.receive_count)
+        reason, detail = _words(error)
+        get_logger().warning("run_not_judged", action=decided.action.value, reason=reason.value, detail=detail)
+        if decided.action is Action.DEAD_LETTER:
+            try:
+                self._dead_letter(event, flight, reason, detail)
+            except VideosieveError as later:
+                get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
+                return Disposition(Action.RETRY, delay_s=self.lease_s)
+        return _acknowledged(decided)
+
+    def _dead_letter(self, event: VideoEvent, flight: Flight, reason: Reason, detail: str, *, run_id: str = "") -> None:
+        body = VideoMessage.of(event.ref, decision_hash=event.decision_hash, trace_id=event.trace_id)
+        self.services.queues.dead_letter.send(
+            body.model_dump_json(exclude_none=True),
+            {"reason": reason.value, "detail": detail[:256], "source": flight.queue.name, "run_id": run_id},
+        )
+
+    def _policy(self, decision_hash: str) -> Policy:
+        document = self.services.ledger.policy(decision_hash)
+        if document is None:
+            raise PermanentError(
+                Reason.UNKNOWN_POLICY, f"no policy with decision hash {decision_hash} was ever recorded"
+            )
+        try:
+            return Policy.model_validate(document)
+        except ValidationError as error:
+            raise PermanentError(
+                Reason.UNKNOWN_POLICY,
+                f"the policy with decision hash {decision_hash} is not readable by this version: "
+                f"{error.error_count()} faults",
+            ) from None
+
+    def _count(self, policy: Policy, stage: StageRecord, judgement: Judgement) -> None:
+        metrics, usage = self.metrics, judgement.usage
+        metrics.stage_cpu.labels(stage=stage.stage).inc(stage.cpu_s)
+        metrics.money.labels(currency=policy.commercial.currency, stage=stage.stage).inc(stage.money_nano)
+        metrics.vlm_tokens.labels(kind="in").inc(usage.tokens_in)
+        metrics.vlm_tokens.labels(kind="cached").inc(usage.tokens_cached)
+        metrics.vlm_tokens.labels(kind="out").inc(usage.tokens_out)
+        metrics.vlm_usage_estimated.inc(judgement.estimated)
+        metrics.vlm_images.inc(stage.images)
+
+
+def _words(error: VideosieveError | None) -> tuple[Reason, str]:
+    if error is None:
+        return Reason.INTERNAL_ERROR, "an error of ours; the log has the traceback"
+    return error.reason, error.detail
+
+
+def _acknowledged(decided: Disposition) -> Disposition:
+    """A dead-lettered message lies in the dead-letter queue by now, so it can go from its lane."""
+    return Disposition(Action.ACKNOWLEDGE) if decided.action is Action.DEAD_LETTER else decided
