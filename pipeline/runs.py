@@ -105,6 +105,15 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What says whose artifacts count: the run's state, the fence of its last claim, and its result."""
+
+    state: RunState
+    fence: int
+    result_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class UploadStatus:
     """How far an upload got. `state` is `awaiting_upload` until its object is known, then its run's state."""
 

@@ -77,7 +77,9 @@ class DecoderSettings(_Section):
     )
     wall_s: Seconds = Field(60.0, description="longest time one video may take to decode")
     cpu_s: Seconds = Field(60.0, description="most CPU time one video may take to decode")
-    memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2, description="address space of one decoder process")
+    memory_bytes: int = Field(
+        2 * 1024**3, ge=1024**3, description="address space of one decoder process; its code alone is 0.6 GiB of it"
+    )
     max_file_bytes: int = Field(20 * 1024**3, ge=1, description="largest file that is looked at")
     max_duration_s: Seconds = Field(4 * 3600.0, description="longest video that is looked at")
     max_pixels: int = Field(8192 * 4320, ge=1, description="most pixels of one frame")

@@ -8,9 +8,10 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from pipeline.media import ObjectRef
-from pipeline.runs import Lane, Registered
+from pipeline.runs import Lane, Registered, Standing
 from pipeline.stores.database import Database
 from pipeline.stores.schema import runs
+from pipeline.verdict import RunState
 
 _CHUNK = 1000
 
@@ -56,6 +57,14 @@ JOIN runs ON runs.video_id = videos.id AND runs.decision_hash = :decision_hash
 WHERE runs.state = 'queued' AND runs.enqueued_at IS NULL
 """
 )
+_COUNT_WITHOUT_RUN = """
+SELECT count(*) FROM (SELECT DISTINCT bucket, key, version FROM given) AS object
+WHERE NOT EXISTS (
+    SELECT FROM videos JOIN runs ON runs.video_id = videos.id AND runs.decision_hash = :decision_hash
+    WHERE (videos.bucket, videos.key, videos.version) = (object.bucket, object.key, object.version)
+)
+"""
+_UNKNOWN = sa.text(_GIVEN + _COUNT_WITHOUT_RUN)
 
 
 class Backlog:
@@ -98,6 +107,28 @@ class Backlog:
                 if row is not None:
                     registered.append(Registered(row.id, ref, row.trace_id))
         return registered
+
+    def without_run(self, refs: Sequence[ObjectRef], *, decision_hash: str) -> int:
+        """How many of the (resolved) objects have no run yet. Changes nothing."""
+        arrays = {
+            "buckets": [ref.bucket for ref in refs],
+            "keys": [ref.key for ref in refs],
+            "versions": [ref.version for ref in refs],
+            "sizes": [ref.size_bytes for ref in refs],
+            "traces": [""] * len(refs),
+        }
+        with self.database.begin() as connection:
+            count: int = connection.scalar(_UNKNOWN, arrays | {"decision_hash": decision_hash})
+        return count
+
+    def standings(self, run_ids: Iterable[UUID]) -> dict[UUID, Standing]:
+        """Where each of these runs stands; those that do not exist are left out."""
+        wanted = sa.select(runs.c.id, runs.c.state, runs.c.fence, runs.c.result_key).where(
+            runs.c.id == sa.any_(sa.literal(list(run_ids), sa.ARRAY(sa.Uuid)))
+        )
+        with self.database.begin() as connection:
+            rows = connection.execute(wanted).all()
+        return {row.id: Standing(RunState(row.state), row.fence, row.result_key) for row in rows}
 
     def mark_enqueued(self, run_ids: Iterable[UUID]) -> None:
         """Remember that the messages of these runs were sent."""

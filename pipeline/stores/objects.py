@@ -94,6 +94,17 @@ class ObjectStore:
                     size_bytes=found["Size"],
                 )
 
+    def delete(self, refs: Sequence[ObjectRef]) -> int:
+        """Delete these objects of one bucket, as listed, a thousand to a request; returns how many."""
+        deleted = 0
+        for start in range(0, len(refs), 1000):
+            batch = [
+                {"Key": ref.key, **({"VersionId": ref.version_id} if ref.version_id else {})}
+                for ref in refs[start : start + 1000]
+            ]
+            deleted += self._delete(refs[start].bucket, batch)
+        return deleted
+
     def delete_prefix(self, bucket: str, prefix: str) -> int:
         """Delete all objects under a prefix, with all their versions; returns how many."""
         if not prefix:

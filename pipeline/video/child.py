@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import PermanentError
+from pipeline.errors import PermanentError, Reason
 from pipeline.media import BgrImage, KeyframeSettings
 from pipeline.video import report, wire
 from pipeline.video.confine import confine
@@ -24,8 +24,11 @@ from pipeline.video.extract import Extractor
 from pipeline.video.limits import Limits
 from pipeline.video.opening import read_index
 from pipeline.video.source import ByteRange
+from pipeline.video.warmup import rehearse
 
 _FOREVER = wire.Deadline(None)
+_PICTURES_BYTES = 12 * 1024 * 1024
+"""Of memory that decoding 720p touches and that each child would first touch on the bill of its first video."""
 
 
 class PipeSource:
@@ -103,12 +106,16 @@ def _send_findings(connection: socket.socket, images: mmap.mmap, extractor: Extr
         coverage=found.coverage,
     )
     wire.send(connection, {"kind": "found", **report.report_json(facts)}, _FOREVER)
+    shown = 0
     for keyframe, image in extractor.images(found.choices):
         _put(images, image)
         height_px, width_px, _ = image.shape
         size = {"kind": "image", "width_px": width_px, "height_px": height_px}
         wire.send(connection, size | report.keyframe_json(keyframe), _FOREVER)
         wire.receive(connection, _FOREVER, 0)  # the parent has copied it
+        shown += 1
+    if not shown:
+        raise PermanentError(Reason.CORRUPT, "frames that could be looked at did not decode a second time")
 
 
 def _put(images: mmap.mmap, image: BgrImage) -> None:
@@ -123,10 +130,12 @@ def _limit_cpu(cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent_s + cpu_s) + 1, hard))
 
 
-def confined(socket_fd: int, image_fd: int, request: dict[str, Any]) -> None:
-    """Gives up all rights, says which, and serves."""
+def confined(socket_fd: int, image_fd: int, request: dict[str, Any], clip: bytes) -> None:
+    """Gives up all rights, shows on `clip`, one of ours, that decoding works without them, and serves."""
     with socket.socket(fileno=socket_fd) as connection, mmap.mmap(image_fd, request["image_bytes"]) as images:
         os.close(image_fd)
         layers = confine(memory_bytes=request["memory_bytes"], open_files=request["open_files"])
+        rehearse(clip)
+        bytearray(_PICTURES_BYTES)  # written to once, then kept by the allocator (`children.child_environment`)
         wire.send(connection, {"kind": "hello", "layers": layers}, _FOREVER)
         serve(connection, images)

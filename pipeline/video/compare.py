@@ -50,6 +50,11 @@ class Picture:
         return np.asarray(cv2.GaussianBlur(self.thumbnail, (5, 5), 0), np.uint8)
 
     @cached_property
+    def sharpness(self) -> float:
+        """The deviation of the Laplacian: of two pictures of one scene the blurred one has less."""
+        return float(cv2.Laplacian(self.thumbnail, cv2.CV_32F).std())
+
+    @cached_property
     def is_blank(self) -> bool:
         """Black, or of one colour: nothing to see."""
         return bool(self.thumbnail.mean() < _BLACK_MEAN or self.thumbnail.std() < _FLAT_DEVIATION)

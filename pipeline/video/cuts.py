@@ -51,6 +51,9 @@ _SAME_CUT_S, _SAME_TRANSITION_S = 0.4, 0.9
 _LASTING_S = 0.3
 _CHEAP_PIXELS, _CHEAP_BYTES = 15e6, 200_000
 _STEP, _STEP_AREA = 0.3, 0.4
+_LAST_HINT, _LAST_CLEAR_HINT = (1.0, 0.05), (1.5, 0.2)
+_HIDING_CODECS = frozenset(("vp8", "vp9", "av1"))
+"""Their encoders smear a cut's bytes over several samples, for want of bits or by alternate references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +390,7 @@ class _Judge:
     def sequences(self) -> None:
         """Samples decoded one after the other show a cut directly."""
         for run in self.evidence.done:
-            if not run.is_patched and len(run.samples) > 1:
+            if isinstance(run, Run) and not run.is_patched and len(run.samples) > 1:
                 self.steps([sample for sample in run.samples if sample in self.evidence.exact])
 
     def steps(self, seen: list[int]) -> bool:
@@ -465,7 +468,8 @@ def worth_watching(signals: Signals, evidence: Evidence) -> Iterator[Run]:
             continue
         if after < count and evidence.change(before, after).distance < _STEP:
             continue
-        if after == count and not candidates(signals, before, after, 1.5, 0.2):
+        floor = _LAST_HINT if facts.codec in _HIDING_CODECS else _LAST_CLEAR_HINT
+        if after == count and not candidates(signals, before, after, *floor):
             continue
         is_told = after < count and signals.is_irregular[after] and signals.size_ratio[after] >= _STRONG_KEY_RATIO
         if is_told and not candidates(signals, before, after, 1.5, 0.25):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.video.compare import Change, Picture, change
+from pipeline.video.glance import Glance
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,32 @@ class Run:
         return self.samples[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A sample to glance at (see `glance`), at most `limit_bytes` of it. The sample before it is read too: now and then
+    the decoder needs a picture, whichever, to begin from."""
+
+    sample: int
+    limit_bytes: int = 1 << 30
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        return (self.sample - 1, self.sample)
+
+
+Wish = Run | Look
+
+
 class Evidence:
-    """Decoded pictures: `exact` by sample; those of patched runs by run. Comparisons are remembered."""
+    """Decoded pictures: `exact` by sample; those of patched runs by run; `glances` by sample, None where one failed.
+    Comparisons are remembered."""
 
     def __init__(self) -> None:
         self.exact: dict[int, Picture] = {}
         self.not_intra: set[int] = set()
         self.failed: set[int] = set()
-        self.done: set[Run] = set()
+        self.done: set[Wish] = set()
+        self.glances: dict[int, Glance | None] = {}
         self._patched: dict[tuple[Run, int], Picture] = {}
         self._changes: dict[tuple[int, int], Change] = {}
 
@@ -50,6 +69,10 @@ class Evidence:
                 self.exact[sample] = picture
             elif position == 0:
                 self.failed.add(sample)
+
+    def add_glance(self, look: Look, seen: Glance | None) -> None:
+        self.done.add(look)
+        self.glances[look.sample] = seen
 
     def change(self, before: int, after: int) -> Change:
         """Between two exactly decoded samples."""

@@ -13,7 +13,8 @@ from pipeline.media import BgrImage, Keyframe, KeyframeSettings, VideoInfo
 from pipeline.video.compare import Picture
 from pipeline.video.cuts import Cut, find_cuts
 from pipeline.video.decode import CodedSample, KeptFrames, SampleDecoder, is_intra, thumbnail, upright_image
-from pipeline.video.evidence import Evidence, Run
+from pipeline.video.evidence import Evidence, Look, Run, Wish
+from pipeline.video.glance import Glance, glance
 from pipeline.video.header import coded_size_px
 from pipeline.video.keyframes import Choice, choose_keyframes, reach, wanted_keyframes
 from pipeline.video.limits import Limits
@@ -54,6 +55,7 @@ class Extractor:
         self._signals = signals(self._index)
         self._reader = SampleReader(source, self._index, read_gap_bytes(self._signals))
         self._evidence = Evidence()
+        self._glances = 0
         facts, max_pixels = self._index.facts, limits.max_pixels
         self._keeps_frames = not self._signals.has_short_gops
         self._frames = KeptFrames()
@@ -62,7 +64,7 @@ class Extractor:
 
     @property
     def frames_decoded(self) -> int:
-        return self._analysis.frames_decoded + self._final.frames_decoded
+        return self._analysis.frames_decoded + self._final.frames_decoded + self._glances
 
     def findings(self) -> Findings:
         """Cuts, motion and the choice of keyframes. Raises TRUNCATED or CORRUPT when nothing can be decoded."""
@@ -102,7 +104,11 @@ class Extractor:
         coded = self._reader.read(path)
         run = [coded[sample] for sample in path if sample in coded]
         pts = choice.keyframe.pts
-        return self._final.decode(run, frozenset([pts]), skip_unreferenced=len(run) > 1).get(pts)
+        wanted = frozenset([pts])
+        frame = self._final.decode(run, wanted, skip_unreferenced=len(run) > 1).get(pts)
+        if frame is None and choice.sample in self._evidence.exact:  # it took headers that only the other has seen
+            frame = self._analysis.decode(run, wanted).get(pts)
+        return frame
 
     def _look(self) -> None:
         wanted = wanted_keyframes(self._index.duration_s, self._settings)
@@ -120,12 +126,32 @@ class Extractor:
                 return
             spent_bytes += self._decode(runs)
 
-    def _decode(self, runs: Sequence[Run]) -> int:
-        """Decodes the runs into evidence; how many bytes that took."""
-        coded = self._reader.read(sample for run in runs for sample in run.samples)
+    def _decode(self, wishes: Sequence[Wish]) -> int:
+        """Decodes what is wished for into evidence; how many bytes that took."""
+        runs = [wish for wish in wishes if isinstance(wish, Run)]
+        looks = [wish for wish in wishes if isinstance(wish, Look)]
+        whole = {sample for run in runs for sample in run.samples}
+        heads = {sample: look.limit_bytes for look in looks for sample in look.samples if sample not in whole}
+        coded = self._reader.read(whole, heads)
         for run in runs:
             self._evidence.add(run, *self._pictures(run, coded))
-        return sum(len(coded[sample].payload) for run in runs for sample in run.samples if sample in coded)
+        for look in looks:
+            self._evidence.add_glance(look, self._glance(look, coded))
+        decoded = [sample for run in runs for sample in run.samples] + [look.sample for look in looks]
+        return sum(len(coded[sample].payload) for sample in decoded if sample in coded)
+
+    def _glance(self, look: Look, coded: Mapping[int, CodedSample]) -> Glance | None:
+        if look.sample not in coded:
+            return None
+        payloads = [coded[sample].payload for sample in look.samples if sample in coded]
+        is_whole = len(payloads[-1]) == self._index.size_bytes[look.sample]
+        facts, max_pixels = self._index.facts, self._limits.max_pixels
+        self._glances += 1
+        seen = glance(facts, payloads[-1:], is_whole=is_whole, max_pixels=max_pixels)
+        if seen is None and len(payloads) > 1:
+            self._glances += 1
+            seen = glance(facts, payloads, is_whole=is_whole, max_pixels=max_pixels)
+        return seen
 
     def _pictures(self, run: Run, coded: Mapping[int, CodedSample]) -> tuple[dict[int, Picture], list[int]]:
         if run.key not in coded:

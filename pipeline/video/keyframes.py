@@ -22,6 +22,7 @@ _LONG_SHOT_S = 6.0
 _SCENE_LAG_S = 4.0
 _MOTION_MIDDLE = 0.5
 _MAX_REACH = 100
+_CHEAP_PIXELS = 5e6
 _WEIGHT = {
     KeyframeReason.START: 0.9,
     KeyframeReason.SCENE_CUT: 1.0,
@@ -151,20 +152,20 @@ class _Chooser:
         return (int(samples[0]), cost) if fits and cost <= min(frames_left, _MAX_REACH) else None
 
     def _watched_between(self, start_s: float, end_s: float, frames_left: int) -> tuple[int, int] | None:
-        """The sharpest of the early samples between keys that were decoded in their turn, and what it costs again."""
+        """The sharpest early sample of those that were decoded between keys, else the first, and what it costs."""
         index, t_s = self.signals.index, self.signals.t_s
         end_s = min(end_s - 0.05, start_s + _SHARP_WITHIN_S)
-        inside = [
-            sample
-            for sample, picture in self.evidence.exact.items()
-            if start_s + 0.1 <= t_s[sample] <= end_s and index.is_shown[sample] and not picture.is_blank
-        ]
-        if not inside:
+        usable = self.signals.is_reference & index.is_readable & index.is_shown
+        inside = np.flatnonzero(usable & (t_s >= start_s + 0.1) & (t_s <= end_s)).tolist()
+        exact = self.evidence.exact
+        watched = [sample for sample in inside if sample in exact and not exact[sample].is_blank]
+        sample = max(watched, key=self._sharpness) if watched else next(iter(inside), None)
+        path = reach(self.signals, sample) if sample is not None else []
+        cost = int(self.signals.is_reference[path].sum())
+        pixels = 0 if watched else cost * index.facts.width_px * index.facts.height_px
+        if sample is None or not path or path[0] in self.evidence.failed or not index.is_readable[path].all():
             return None
-        first, sharpest = min(inside, key=lambda s: float(t_s[s])), max(inside, key=self._sharpness)
-        sample = sharpest if self._sharpness(sharpest) > _SHARPER * self._sharpness(first) else first
-        cost = len(reach(self.signals, sample))
-        return (sample, cost) if cost <= frames_left else None
+        return (sample, cost) if cost <= frames_left and pixels <= _CHEAP_PIXELS else None
 
     def _first_between(self, start_s: float, end_s: float) -> int | None:
         end_s = min(end_s - 0.05, max(start_s + _SCENE_LAG_S, start_s + 0.5 * (end_s - start_s)))
@@ -176,7 +177,7 @@ class _Chooser:
         return sharpest if self._sharpness(sharpest) > _SHARPER * self._sharpness(inside[0]) else inside[0]
 
     def _sharpness(self, sample: int) -> float:
-        return float(self.evidence.exact[sample].texture.std())
+        return self.evidence.exact[sample].sharpness
 
     def take(self, offers: Sequence[_Offer], count: int) -> None:
         """The best offers, without scenes that look like one already taken."""
@@ -206,6 +207,8 @@ class _Chooser:
 
     def _difference(self, sample: int) -> float:
         """From the most alike of those chosen, 0..1, by a mean of 16x9 pixels: quick, as all are compared with all."""
+        if sample not in self.evidence.exact:
+            return 1.0
         shown = self.evidence.exact[sample].coarse
         others = [self.evidence.exact[c.sample].coarse for c in self.chosen if c.sample in self.evidence.exact]
         levels = [float(np.abs(shown - other).mean()) for other in others]

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.video.cuts import Cut
-from pipeline.video.evidence import Evidence, Run
+from pipeline.video.evidence import Evidence, Look, Run, Wish
+from pipeline.video.glance import Glance
 from pipeline.video.signals import Signals, smoothed
 
 _QUIET_SHARE = 0.05
@@ -36,6 +37,8 @@ _MIN_LOOKS, _GROUND_KEYS = 3, 5
 _BLACK_LEVEL, _USUAL_LIGHT = 16.0, 90.0
 _CHANGED_LEVELS, _NOISE_FACTOR = 9.0, 4.0
 _CLOSE_ENOUGH_S = 2.1
+_GLANCES_AT_S = (0.3, 1.1, 1.9, 3.0)
+_MIN_MOVING, _LIT = 0.0014, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,13 @@ class Motion:
 @dataclass(frozen=True, slots=True)
 class MotionFindings:
     motion: tuple[Motion, ...]
-    wishes: tuple[Run, ...]
+    wishes: tuple[Wish, ...]
 
 
 def find_motion(signals: Signals, evidence: Evidence, cuts: Sequence[Cut]) -> MotionFindings:
     """Motion within each shot, and the keys that would show more of it."""
     found: list[Motion] = []
-    wishes: list[tuple[float, Run]] = []
+    wishes: list[tuple[float, Wish]] = []
     duration_s = signals.index.duration_s
     bounds = [0.0, *(cut.t_s for cut in cuts), duration_s]
     for start_s, end_s in itertools.pairwise(bounds):
@@ -64,11 +67,9 @@ def find_motion(signals: Signals, evidence: Evidence, cuts: Sequence[Cut]) -> Mo
             continue
         if is_quiet_coded(signals, start_s, end_s):
             by_sizes = _by_sizes(signals, start_s, end_s)
-            if signals.has_short_gops:
-                checks = [_seen(signals, evidence, moving) for moving in by_sizes]
-                wishes += [(0.0, run) for check in checks for run in check.wishes]
-                by_sizes = [moving for moving, check in zip(by_sizes, checks, strict=True) if check.is_moving]
-            found += by_sizes
+            checks = [_checked(signals, evidence, moving) for moving in by_sizes]
+            wishes += [(0.0, run) for check in checks for run in check.wishes]
+            found += [check.motion for check in checks if check.motion is not None]
         elif signals.has_short_gops:
             looks = _looks(signals, evidence, start_s, end_s)
             found += _by_looks(signals, looks)
@@ -79,8 +80,49 @@ def find_motion(signals: Signals, evidence: Evidence, cuts: Sequence[Cut]) -> Mo
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    is_moving: bool
-    wishes: tuple[Run, ...] = ()
+    """A motion as far as it is believed, and what would tell more."""
+
+    motion: Motion | None
+    wishes: tuple[Wish, ...] = ()
+
+
+def _checked(signals: Signals, evidence: Evidence, moving: Motion) -> _Check:
+    if signals.can_glance:
+        return _glanced(signals, evidence, moving)
+    return _seen(signals, evidence, moving) if signals.has_short_gops else _Check(moving)
+
+
+def _glanced(signals: Signals, evidence: Evidence, moving: Motion) -> _Check:
+    """Looks at what moves in the motion's samples: light and an encoder's whims change sizes, but move nothing.
+
+    Where the first sample looked at shows a still picture, the motion may begin later: up to three are tried.
+    """
+    start_s = moving.start_s
+    for wait_s in _GLANCES_AT_S:
+        at_s = moving.start_s + wait_s
+        sample = glanceable(signals, at_s, moving.end_s)
+        if sample is None:
+            break
+        if sample not in evidence.glances:
+            return _Check(Motion(start_s, moving.end_s, moving.score), (Look(sample),))
+        seen = evidence.glances[sample]
+        if seen is None or is_moving(seen):
+            return _Check(Motion(start_s, moving.end_s, moving.score))
+        start_s = at_s
+    return _Check(None)
+
+
+def is_moving(seen: Glance) -> bool:
+    """Whether something moves before a camera that does not, rather than light that changes: that moves nothing, though
+    blocks that cannot be predicted find something alike elsewhere."""
+    return seen.moving > _MIN_MOVING and seen.intra < max(_LIT, seen.moving)
+
+
+def glanceable(signals: Signals, at_s: float, end_s: float) -> int | None:
+    """The first sample from `at_s` on that predicts from the past only, as seen from its time and size."""
+    inside = (signals.t_s >= at_s) & (signals.t_s < end_s) & signals.is_reference
+    samples = np.flatnonzero(inside & ~signals.index.is_key & signals.index.is_readable)
+    return int(samples[0]) if len(samples) else None
 
 
 def _seen(signals: Signals, evidence: Evidence, moving: Motion) -> _Check:
@@ -94,10 +136,10 @@ def _seen(signals: Signals, evidence: Evidence, moving: Motion) -> _Check:
     pair = [int(sample) for sample in (*before[-1:], *within[:1])]
     missing = [sample for sample in pair if sample not in evidence.exact]
     if len(pair) < 2 or any(sample in evidence.failed for sample in missing):
-        return _Check(is_moving=True)
+        return _Check(moving)
     if missing:
-        return _Check(is_moving=True, wishes=tuple(Run((sample,)) for sample in missing))
-    return _Check(is_moving=evidence.change(*pair).area >= _MIN_AREA)
+        return _Check(moving, tuple(Run((sample,)) for sample in missing))
+    return _Check(moving if evidence.change(*pair).area >= _MIN_AREA else None)
 
 
 def is_quiet_coded(signals: Signals, start_s: float, end_s: float) -> bool:
@@ -112,7 +154,7 @@ def is_quiet_coded(signals: Signals, start_s: float, end_s: float) -> bool:
 
 def _by_sizes(signals: Signals, start_s: float, end_s: float) -> list[Motion]:
     first_s = start_s + _SHOT_MARGIN_S
-    activity = smoothed(signals.activity_at(first_s, end_s - _SHOT_MARGIN_S), 3)
+    activity = smoothed(signals.calm_at(first_s, end_s - _SHOT_MARGIN_S), 3)
     base = _rolling_base(activity)
     below = activity[activity <= np.median(activity)]
     spread = float(np.median(np.abs(below - np.median(below))))

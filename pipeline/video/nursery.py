@@ -21,6 +21,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,11 @@ def _ended(request: dict[str, Any]) -> dict[str, Any]:
     return {"code": 0}  # stuck in the kernel: it is dead to us, and one zombie more
 
 
-def main(arguments: Sequence[str], serve: Serve = child.confined) -> None:
+def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    warm_up()
+    clip = warm_up()
     with socket.socket(fileno=int(arguments[0])) as control:
-        run(control, serve)
+        run(control, partial(child.confined, clip=clip))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.video.cuts import find_cuts, size_events, transition_run, watching, whole_anchors, worth_watching
-from pipeline.video.evidence import Evidence, Run
+from pipeline.video.evidence import Evidence, Look, Run, Wish
 from pipeline.video.motion import find_motion, is_quiet_coded
 from pipeline.video.signals import Signals
 from pipeline.video.source import READ_GAP_BYTES, ByteRange, coalesce
@@ -81,19 +81,19 @@ def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
 def cheap_frames(signals: Signals) -> float:
     """How many frames cost little because they are small: all of a short clip of 320x180."""
     facts = signals.index.facts
-    return min(len(signals.index), _CHEAP_PIXELS / max(1, facts.width_px * facts.height_px))
+    return _CHEAP_PIXELS / max(1, facts.width_px * facts.height_px)
 
 
-def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Run]:
+def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Wish]:
     """The runs to decode next, the most telling first, within what is `left`; empty means done."""
     if not evidence.done:
         return affordable(signals, first_look(signals), left)
     cuts = find_cuts(signals, evidence)
-    wishes = [run for run in cuts.wishes if run not in evidence.done]
+    wishes: list[Wish] = [run for run in cuts.wishes if run not in evidence.done]
     watched = [*worth_watching(signals, evidence), *_refreshed(signals, evidence, left)]
     wishes = wishes or [run for run in watched if run not in evidence.done]
     wishes = wishes or list(find_motion(signals, evidence, cuts.cuts).wishes[:_MOTION_PER_ROUND])
-    read = {sample for run in evidence.done for sample in run.samples}
+    read = {sample for run in evidence.done if isinstance(run, Run) for sample in run.samples}
     return affordable(signals, (run for run in wishes if run not in evidence.done), left, read)
 
 
@@ -110,15 +110,21 @@ def _refreshed(signals: Signals, evidence: Evidence, left: Budget) -> Iterator[R
                 yield Run(tuple(samples[is_affordable][: left.frames].tolist()))
 
 
-def affordable(signals: Signals, runs: Iterable[Run], left: Budget, read: Collection[int] = ()) -> list[Run]:
+def affordable(signals: Signals, runs: Iterable[Wish], left: Budget, read: Collection[int] = ()) -> list[Wish]:
     """As many of `runs`, in order, as the budget holds; the samples `read` need no range any more."""
     index, gap_bytes = signals.index, read_gap_bytes(signals)
-    taken: list[Run] = []
+    taken: list[Wish] = []
     bytes_left, frames_left, places = left.decoded_bytes, left.frames, list[ByteRange]()
     for run in dict.fromkeys(runs):
-        run_bytes = int(index.size_bytes[list(run.samples)].sum())
-        missing = [sample for sample in run.samples if sample not in read and index.offset_bytes[sample] >= 0]
-        more = [ByteRange(int(index.offset_bytes[sample]), int(index.size_bytes[sample])) for sample in missing]
+        lengths = {sample: int(index.size_bytes[sample]) for sample in run.samples}
+        if isinstance(run, Look):
+            lengths[run.sample] = min(run.limit_bytes, lengths[run.sample])
+        run_bytes = sum(lengths.values()) if isinstance(run, Run) else lengths[run.sample]
+        more = [
+            ByteRange(int(index.offset_bytes[sample]), length)
+            for sample, length in lengths.items()
+            if sample not in read and index.offset_bytes[sample] >= 0
+        ]
         merged = coalesce([*places, *more], gap_bytes)
         is_readable = len(merged) <= left.ranges and sum(part.length_bytes for part in merged) <= left.read_bytes
         if run_bytes <= bytes_left and len(run.samples) <= frames_left and (is_readable or not more):

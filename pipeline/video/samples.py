@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pipeline.video.decode import CodedSample
 from pipeline.video.index import SampleIndex
@@ -28,13 +28,18 @@ class SampleReader:
         self._whole: bytes | None = None
         self.ranges = self.bytes_read = 0
 
-    def read(self, samples: Iterable[int]) -> dict[int, CodedSample]:
-        """Each readable sample by its number; those that the file does not hold whole are absent."""
+    def read(self, samples: Iterable[int], heads: Mapping[int, int] | None = None) -> dict[int, CodedSample]:
+        """Each readable sample by its number; those that the file does not hold whole are absent.
+
+        Of the samples in `heads` only so many bytes are read, unless they are wanted whole too.
+        """
         index = self._index
-        wanted = sorted({sample for sample in samples if index.is_readable[sample]})
-        found = {s: payload for s in wanted if (payload := self._held(s)) is not None}
-        missing = [sample for sample in wanted if sample not in found]
-        found.update(self._fetched(missing))
+        lengths = {sample: int(index.size_bytes[sample]) for sample in samples}
+        for sample, limit_bytes in (heads or {}).items():
+            lengths.setdefault(sample, min(limit_bytes, int(index.size_bytes[sample])))
+        wanted = sorted(sample for sample in lengths if index.is_readable[sample])
+        found = {s: payload[: lengths[s]] for s in wanted if (payload := self._held(s)) is not None}
+        found.update(self._fetched({s: lengths[s] for s in wanted if s not in found}))
         return {s: CodedSample(s, int(index.pts[s]), payload) for s, payload in found.items()}
 
     def _held(self, sample: int) -> bytes | None:
@@ -42,13 +47,13 @@ class SampleReader:
             return self._index.payloads[sample]
         return self._kept.get(sample)
 
-    def _fetched(self, missing: list[int]) -> dict[int, bytes]:
+    def _fetched(self, missing: Mapping[int, int]) -> dict[int, bytes]:
         index = self._index
         if missing and self._source.size_bytes <= _WHOLE_FILE_BYTES:
             return self._sliced(missing)
         places = {
-            s: ByteRange(int(index.offset_bytes[s]), int(index.size_bytes[s]))
-            for s in missing
+            s: ByteRange(int(index.offset_bytes[s]), length)
+            for s, length in missing.items()
             if index.offset_bytes[s] >= 0
         }
         found: dict[int, bytes] = {}
@@ -68,16 +73,17 @@ class SampleReader:
             payload = data[start : start + place.length_bytes]
             if len(payload) == place.length_bytes:
                 found[sample] = payload
-                self._keep(sample, payload)
+                if place.length_bytes == index.size_bytes[sample]:
+                    self._keep(sample, payload)
         return found
 
-    def _sliced(self, samples: list[int]) -> dict[int, bytes]:
+    def _sliced(self, lengths: Mapping[int, int]) -> dict[int, bytes]:
         """From the whole file, read once."""
         if self._whole is None:
             (self._whole,) = self._source.read_ranges([ByteRange(0, self._source.size_bytes)])
             self.ranges += 1
             self.bytes_read += self._source.size_bytes
-        places = {s: (int(self._index.offset_bytes[s]), int(self._index.size_bytes[s])) for s in samples}
+        places = {s: (int(self._index.offset_bytes[s]), length) for s, length in lengths.items()}
         found = {s: self._whole[at : at + size] for s, (at, size) in places.items() if at >= 0}
         return {s: payload for s, payload in found.items() if len(payload) == places[s][1]}
 

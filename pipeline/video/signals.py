@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.video.glance import GLANCED_CODECS
 from pipeline.video.index import SampleIndex
 
 _BEFORE = 12
@@ -19,6 +20,7 @@ _BEFORE_PERCENTILE = 85
 _ACTIVITY_STEP_S = 0.1
 _ACTIVITY_WINDOW_S = 0.5
 _DROPPED_LARGEST = 2
+_CALM_QUANTILE = 0.35
 _ANCHOR_GAP_S = 0.45
 _REGULAR_SHARE = 0.4
 _REGULAR_TIMES = 3
@@ -59,6 +61,7 @@ class Signals:
     key_share: NDArray[np.float64]
     is_reference: NDArray[np.bool_]
     activity: NDArray[np.float64]
+    calm: NDArray[np.float64]
     bumps: tuple[Bump, ...]
     gop_s: float
 
@@ -68,12 +71,21 @@ class Signals:
         return self.index.facts.codec != "hevc"
 
     @property
+    def can_glance(self) -> bool:
+        """Whether samples say something without the pictures they predict from."""
+        return self.index.facts.codec in GLANCED_CODECS
+
+    @property
     def has_short_gops(self) -> bool:
         return self.gop_s <= LONG_GOP_S
 
     def activity_at(self, start_s: float, end_s: float) -> NDArray[np.float64]:
         """The activity within [start_s, end_s); may be empty."""
         return self.activity[round(start_s / _ACTIVITY_STEP_S) : round(end_s / _ACTIVITY_STEP_S)]
+
+    def calm_at(self, start_s: float, end_s: float) -> NDArray[np.float64]:
+        """What `calm` is within [start_s, end_s); may be empty."""
+        return self.calm[round(start_s / _ACTIVITY_STEP_S) : round(end_s / _ACTIVITY_STEP_S)]
 
     def bumps_between(self, start_s: float, end_s: float, min_rise: float) -> list[Bump]:
         """The bumps of at least `min_rise` whose middle lies in [start_s, end_s)."""
@@ -94,7 +106,7 @@ def signals(index: SampleIndex) -> Signals:
     anchors = _anchors(index, t_s, is_irregular)
     gaps_s = np.diff(t_s[anchors])
     median_key = float(np.median(index.size_bytes[keys])) if len(keys) else 1.0
-    activity = _activity(index, t_s)
+    activity, calm = _activity(index, t_s)
     is_reference = np.concatenate([[True], index.pts[1:] > np.maximum.accumulate(index.pts)[:-1]])
     return Signals(
         index=index,
@@ -105,13 +117,16 @@ def signals(index: SampleIndex) -> Signals:
         key_share=index.size_bytes / max(1.0, median_key),
         is_reference=is_reference,
         activity=activity,
+        calm=calm,
         bumps=_bumps(activity),
         gop_s=float(np.median(gaps_s)) if len(gaps_s) else index.duration_s,
     )
 
 
 def _anchors(index: SampleIndex, t_s: NDArray[np.float64], is_irregular: NDArray[np.bool_]) -> NDArray[np.int64]:
-    kept: list[int] = []
+    first_shown = int(index.is_shown.argmax())
+    hidden = np.flatnonzero((index.is_key & index.is_readable)[: first_shown + 1])
+    kept = [int(sample) for sample in hidden[-1:]]  # an edit list may hide the key of what it shows first
     for sample in np.flatnonzero(index.is_key & index.is_readable):
         is_apart = not kept or t_s[sample] - t_s[kept[-1]] >= _ANCHOR_GAP_S
         if index.is_shown[sample] and (is_apart or is_irregular[sample]):
@@ -149,21 +164,24 @@ def _size_ratio(index: SampleIndex) -> NDArray[np.float64]:
     return index.size_bytes / np.maximum(1.0, usual[before])
 
 
-def _activity(index: SampleIndex, t_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log of the mean size in a 0.5 s window, its two largest samples (refresh pulses) left out."""
+def _activity(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Logarithms of sizes in a 0.5 s window: the mean without its two largest samples (refresh pulses), and the 35th
+    percentile. The latter is a B-picture's wherever there are some: it costs nothing before a camera that stands
+    still, however noisy its sensor, as the noise is coded in what it lies between."""
     inter = np.flatnonzero(~index.is_key & index.is_shown)
     inter = inter[np.argsort(t_s[inter], kind="stable")]
     steps = max(1, int(index.duration_s / _ACTIVITY_STEP_S) + 1)
     if len(inter) < 2 * _DROPPED_LARGEST + 2:
-        return np.zeros(steps)
+        return np.zeros(steps), np.zeros(steps)
     rate = len(inter) / max(index.duration_s, 0.1)
     width = int(np.clip(round(rate * _ACTIVITY_WINDOW_S), _DROPPED_LARGEST + 2, len(inter)))
     sizes = index.size_bytes[inter].astype(np.float64)
     windows = np.sort(np.lib.stride_tricks.sliding_window_view(sizes, width), axis=1)
-    means = windows[:, : width - _DROPPED_LARGEST].mean(axis=1)
-    centres = t_s[inter][width // 2 : width // 2 + len(means)]
+    centres = t_s[inter][width // 2 : width // 2 + len(windows)]
     grid = np.arange(steps) * _ACTIVITY_STEP_S
-    return np.asarray(np.log(np.interp(grid, centres, means) + 1.0), np.float64)
+    levels = windows[:, : width - _DROPPED_LARGEST].mean(axis=1), windows[:, int(_CALM_QUANTILE * width)]
+    activity, calm = (np.asarray(np.log(np.interp(grid, centres, level) + 1.0), np.float64) for level in levels)
+    return activity, calm
 
 
 def _bumps(activity: NDArray[np.float64]) -> tuple[Bump, ...]:

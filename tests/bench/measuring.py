@@ -12,7 +12,7 @@ from pipeline.media import KeyframeSettings
 from pipeline.video.extract import Extractor
 from pipeline.video.limits import Limits
 from pipeline.video.sandbox import DecoderPool
-from pipeline.video.source import LocalSource
+from pipeline.video.source import LocalSource, Source
 from tests.bench.baselines import Detector
 
 _NANOSECONDS = 1e-9
@@ -41,17 +41,17 @@ class Measured:
 
 def tree_cpu_s() -> float:
     """User and system time so far of this process and of its living descendants, from the scheduler's own clock."""
-    return time.process_time() + sum(map(_process_cpu_s, _descendants("self")))
+    return time.process_time() + sum(map(_process_cpu_s, descendants("self")))
 
 
-def _descendants(pid: str) -> list[str]:
-    """The decoder is a child of a child: a lean process forks it."""
+def descendants(pid: str) -> list[str]:
+    """Process ids of children and their children: the decoder is a child of a child, as a lean process forks it."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         children = [child for task in tasks for child in (task / "children").read_text().split()]
     except OSError as error:
         raise SystemExit("processor time of other processes is read from Linux's /proc") from error
-    return children + [further for child in children for further in _descendants(child)]
+    return children + [further for child in children for further in descendants(child)]
 
 
 def _process_cpu_s(pid: str) -> float:
@@ -69,15 +69,20 @@ def median_run(runs: list[Measured]) -> Measured:
 
 
 def once(pool: DecoderPool, clip: Path, settings: KeyframeSettings, tries: int = 3) -> Measured:
-    cpu_s, wall_s = tree_cpu_s(), time.monotonic()
     with LocalSource(clip) as source:
-        found = pool.extract(source, settings)
+        return once_from(pool, source, settings, tries)
+
+
+def once_from(pool: DecoderPool, source: Source, settings: KeyframeSettings, tries: int = 3) -> Measured:
+    """One run; tried again where a decoder was replaced meanwhile and took its count with it."""
+    cpu_s, wall_s = tree_cpu_s(), time.monotonic()
+    found = pool.extract(source, settings)
     images = tuple(encode_jpeg(image) for image in found.images)
     cpu_s, wall_s = tree_cpu_s() - cpu_s, time.monotonic() - wall_s
-    if cpu_s < 0.9 * found.cost.cpu_s:  # a decoder was replaced meanwhile, and took its count with it
+    if cpu_s < 0.9 * found.cost.cpu_s:
         if tries > 1:
-            return once(pool, clip, settings, tries - 1)
-        raise SystemExit(f"{clip}: {cpu_s:.3f} s were measured, but {found.cost.cpu_s:.3f} s reported")
+            return once_from(pool, source, settings, tries - 1)
+        raise SystemExit(f"{source.name}: {cpu_s:.3f} s were measured, but {found.cost.cpu_s:.3f} s reported")
     return Measured(
         cpu_s=cpu_s,
         wall_s=wall_s,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.hostile.distorting import plain
 from tests.hostile.making import TRACK, box, element, matroska, matroska_track, number, place, replaced
-from tests.hostile.odd import plain
 
 
 @dataclass(frozen=True, slots=True)

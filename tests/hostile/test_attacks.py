@@ -21,7 +21,7 @@ from pipeline.video.sandbox import DecoderPool
 from pipeline.video.source import LocalSource
 from tests.hostile.attacks import attacks
 from tests.hostile.canary import CanaryFile, CanaryServer
-from tests.hostile.odd import plain
+from tests.hostile.distorting import plain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the canary file needs inotify")
 

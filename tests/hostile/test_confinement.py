@@ -6,6 +6,7 @@ import platform
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pipeline.video.sandbox import DecoderPool
 from pipeline.video.source import LocalSource
 from tests import clips
 from tests.hostile import neighbours
+from tests.hostile.making import encode
 from tests.hostile.saboteur import NURSERY, order
 
 SETTINGS = KeyframeSettings()
@@ -143,11 +145,28 @@ def test_a_damaged_file_costs_its_child(clip: Path, tmp_path: Path) -> None:
 
 def test_healthy_videos_are_decided_whatever_their_neighbours_do(clip: Path, tmp_path: Path) -> None:
     """The figures for 200 videos: `python -m tests.hostile.neighbours`."""
-    ran = neighbours.run(tmp_path, 24, {"crash": 3, "hang": 2, "hunger": 2}, clip)
-    hungry = sum(count for outcome, count in ran.outcomes.items() if outcome.startswith("hunger "))
-    assert hungry == 2  # on a slow machine the clock may end them before the memory does
-    assert {outcome: count for outcome, count in ran.outcomes.items() if not outcome.startswith("hunger ")} == {
-        "crash decoder_crashed": 3,
-        "hang decode_timeout": 2,
-        "healthy decided": 24,
-    }
+    faulty = neighbours.written(tmp_path, {"crash": 3, "hang": 2, "hunger": 2})
+    outcomes = sum((pair.together.outcomes for pair in neighbours.one_round(clip, faulty, 24, seed=7)), Counter())
+    hungry = {outcome: count for outcome, count in outcomes.items() if outcome.startswith("hunger ")}
+    assert sum(hungry.values()) == 2  # on a slow machine the clock may end them before the memory does
+    assert outcomes - Counter(hungry) == {"crash decoder_crashed": 3, "hang decode_timeout": 2, "healthy decided": 24}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_replacing_a_child_costs_is_not_on_the_next_videos_bill(tmp_path: Path) -> None:
+    """Counted in pages of memory that are touched for the first time, for time depends on the machine."""
+    clip = encode(tmp_path / "clip.mp4", neighbours.frames(10, 1280, 720), options={"g": "50"})
+    with DecoderPool(1) as pool:
+        pool.layers()
+        counts = []
+        for _ in range(3):
+            before = touched_pages(pool._idle[0].pid)
+            assert_usable(pool, clip)
+            counts.append(touched_pages(pool._idle[0].pid) - before)
+    assert counts[0] < 1000, counts  # 10,000 pages are 40 MB
+    assert counts[2] < 200, counts
+
+
+def touched_pages(pid: int) -> int:
+    """`minflt` of proc_pid_stat(5)."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[7])

@@ -35,6 +35,7 @@ def pool() -> Iterator[DecoderPool]:
     ("seed", "number", "why"),
     [
         (1, 355, "a stream of subtitles made PyAV import a module in the confined child"),
+        (2, 2858, "a key without its sequence header decoded in one of two decoders only, and no image came"),
     ],
 )
 def test_what_once_went_wrong_does_not_again(

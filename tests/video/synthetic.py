@@ -38,9 +38,10 @@ def index_of(
 
 
 def picture(scene: int, shift_px: int = 0) -> Picture:
-    """The thumbnail of a scene of `tests.clips`, moved sideways."""
+    """The thumbnail of a scene of `tests.clips`, moved sideways; mirrored at its side, so that no edge shows."""
     luma = clips.scene(scene).mean(axis=2).astype(np.uint8)
-    return Picture(np.ascontiguousarray(np.roll(luma, 2 * shift_px, axis=1)[::2, ::2]))
+    endless = np.roll(np.hstack([luma, luma[:, ::-1]]), 2 * shift_px, axis=1)
+    return Picture(np.ascontiguousarray(endless[::2, : luma.shape[1] : 2]))
 
 
 def blank(level: int = 4) -> Picture:

@@ -55,4 +55,4 @@ def test_gaps_between_decoded_keys_are_wished_for() -> None:
     evidence = evidence_of({key: picture(1) for key in keys[::3]})
     wishes = find_motion(signals(index_of(sizes, keys)), evidence, []).wishes
     assert wishes
-    assert all(run.key in keys and run.key not in evidence.exact for run in wishes)
+    assert all(run.samples[0] in keys and run.samples[0] not in evidence.exact for run in wishes)

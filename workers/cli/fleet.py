@@ -123,8 +123,9 @@ def backfill(source: str, policy_name: str | None, rate: float | None, wait: boo
     show_default=True,
     help="Seconds without a sign of life after which an object or a run counts as lost.",
 )
-def reconcile(prefix: str, older_than_s: float) -> None:
-    """Find objects without a run and runs that stopped moving, and enqueue them."""
+@click.option("--dry-run", is_flag=True, help="Count only; enqueue and delete nothing.")
+def reconcile(prefix: str, older_than_s: float, dry_run: bool) -> None:
+    """Enqueue objects without a run and runs that stopped moving; delete artifacts that belong to no result."""
     settings = load_settings()
     policy = active_policy(settings)
     with open_services(settings) as services, _progress() as progress:
@@ -139,10 +140,14 @@ def reconcile(prefix: str, older_than_s: float) -> None:
             bucket=settings.storage.originals_bucket,
             prefix=prefix,
             older_than_s=older_than_s,
+            artifacts_bucket=settings.storage.artifacts_bucket,
+            dry_run=dry_run,
             progress=show,
         )
     click.echo(
-        f"{counts.objects} objects looked at, {counts.without_run} had no run, {counts.stale_runs} runs had stopped",
+        f"{counts.objects} objects looked at, {counts.without_run} had no run, {counts.stale_runs} runs had stopped; "
+        f"{counts.artifacts} artifacts looked at, {counts.orphans} belonged to no result"
+        + (" (a dry run: nothing was changed)" if dry_run else ""),
         err=True,
     )
 
