@@ -96,6 +96,19 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Activation:
+    """Who made which version of which policy the active one, and why. Activations are only ever added."""
+
+    id: int
+    at: datetime
+    who: str
+    why: str
+    policy: str
+    decision_hash: str
+    document_hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Registered:
     """A run that has to be put on its lane's queue now."""
 

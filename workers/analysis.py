@@ -47,12 +47,11 @@ def active_policy(settings: Settings) -> Policy:
     return policies.load(settings.policy)
 
 
-def policy_document(policy: Policy) -> dict[str, object]:
-    """A policy as it is kept in the ledger, so that a verdict can be traced to what was asked."""
-    return policy.document()
+def check_models(settings: Settings, policy: Policy) -> None:
+    """Load every model of `policy` once, one after the other, and let go of it.
 
-
-def load_all_models(policy: Policy, models: ModelStore) -> None:
-    """Load every model of `policy` now, so that a missing or altered file is a line at start, not a night's backlog."""
+    So a missing or altered file, a label that a model lacks or a device that is not there is a line at start, not a
+    night's backlog; and a model that no video needs does not stay in memory.
+    """
     for stage in policy.decision.stages:
-        load_scorer(models, stage, policy)
+        load_scorer(open_models(settings), stage, policy)

@@ -14,7 +14,6 @@ from pipeline.media import ObjectRef
 from pipeline.runs import Lane
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
-from workers.analysis import policy_document
 from workers.bootstrap import Services
 from workers.enqueue import enqueue_new
 
@@ -49,7 +48,7 @@ def backfill(
 
     Safe to interrupt and to run again: nothing that was decided or is in flight is enqueued.
     """
-    services.ledger.remember_policy(policy.name, policy.decision_hash, policy_document(policy))
+    services.ledger.remember_policy(policy.name, policy.decision_hash, policy.document())
     counts = BackfillCounts()
     waiting = iter(refs)
     batch = BATCH if rate_per_s is None else max(1, min(BATCH, round(rate_per_s)))

@@ -15,7 +15,7 @@ from pipeline.cascade.policy import Policy
 from pipeline.chat import Engine
 from pipeline.errors import Reason, TransientError, UserError, VideosieveError
 from pipeline.runs import Lane
-from workers.analysis import active_policy, policy_document
+from workers.analysis import active_policy
 from workers.asking import Canary, LimitedEngine, Record
 from workers.bootstrap import Services, open_services
 from workers.breakers import Breakers, Dependency
@@ -72,7 +72,7 @@ def run_judge(settings: Settings) -> None:
     with ExitStack() as stack:
         client = stack.enter_context(open_engine(settings.vlm))
         services = stack.enter_context(open_services(settings))
-        services.ledger.remember_policy(policy.name, policy.decision_hash, policy_document(policy))
+        services.ledger.remember_policy(policy.name, policy.decision_hash, policy.document())
         judging = stack.enter_context(
             open_judging(
                 services,

@@ -106,6 +106,27 @@ class Metrics:
             ["stage"],
             registry=registry,
         )
+        self.stage_device = Counter(
+            "videosieve_stage_device_seconds_total", "Accelerator time by stage.", ["stage"], registry=registry
+        )
+        self.stage_images = Counter(
+            "videosieve_stage_images_total",
+            "Images that a stage's model was shown, crops each counted; of `keyframes`, those taken.",
+            ["stage"],
+            registry=registry,
+        )
+        self.stage_settled = Counter(
+            "videosieve_stage_questions_total",
+            "Questions that a stage was asked, by what came of it: settled, passed_on.",
+            ["stage", "result"],
+            registry=registry,
+        )
+        self.yardstick = Counter(
+            "videosieve_yardstick_nano_total",
+            "What a VLM on every frame, or every keyframe, would have cost, in nano-units of the currency.",
+            ["currency", "on"],
+            registry=registry,
+        )
         self.stage_wall = Histogram(
             "videosieve_stage_wall_seconds",
             "Wall time of a video's steps: analyze, artifacts, commit.",

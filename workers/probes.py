@@ -10,20 +10,26 @@ import numpy as np
 
 from pipeline.analyze import Extractor
 from pipeline.cascade.cascade import load_scorer
-from pipeline.cascade.policy import Policy
 from pipeline.cascade.ports import Models
 from pipeline.errors import PermanentError, Reason, TransientError
 from pipeline.media import KeyframeSettings, ObjectRef
 from pipeline.video.synthesis import write_clip
 from workers.bootstrap import Services
 from workers.breakers import Dependency, Probe
+from workers.policies import PolicyBook
 
 PROBE_BYTES = 512 * 1024
 """More than a keyframe or a page of the database: a disk that takes this takes the work."""
 
 
 def probes(
-    services: Services, policy: Policy, extractor: Extractor, models: Models, *, artifacts_bucket: str, worker: str
+    services: Services,
+    policies: PolicyBook,
+    extractor: Extractor,
+    models: Models,
+    *,
+    artifacts_bucket: str,
+    worker: str,
 ) -> Mapping[Dependency, Probe]:
     """A probe for each dependency of a screening worker."""
     prefix = f"probes/{worker}/"
@@ -36,7 +42,7 @@ def probes(
         services.objects.delete_prefix(artifacts_bucket, prefix)
 
     def judging() -> None:
-        blank = np.zeros((64, 64, 3), np.uint8)
+        blank, policy = np.zeros((64, 64, 3), np.uint8), policies.active()
         for stage in policy.decision.stages:
             load_scorer(models, stage, policy).score([blank])
 

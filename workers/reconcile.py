@@ -14,7 +14,6 @@ from uuid import UUID
 from pipeline.cascade.policy import Policy
 from pipeline.runs import Lane, Registered, RunView
 from pipeline.verdict import RunState
-from workers.analysis import policy_document
 from workers.backfill import BATCH
 from workers.bootstrap import Services
 from workers.enqueue import enqueue_new, send
@@ -54,7 +53,7 @@ def reconcile(
     """
     counts = ReconcileCounts()
     if not dry_run:
-        services.ledger.remember_policy(policy.name, policy.decision_hash, policy_document(policy))
+        services.ledger.remember_policy(policy.name, policy.decision_hash, policy.document())
     _runs(services, counts, older_than_s, dry_run=dry_run)
     progress(counts)
     if artifacts_bucket is not None:

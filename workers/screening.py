@@ -12,7 +12,6 @@ from typing import Protocol
 from uuid import uuid4
 
 import structlog
-from pydantic import ValidationError
 
 from pipeline.analyze import Analysis, Extractor, analyze
 from pipeline.cascade.cost import stage_costs
@@ -23,7 +22,6 @@ from pipeline.document import analysis_document
 from pipeline.errors import (
     FatalError,
     LeaseLostError,
-    PermanentError,
     Reason,
     SupersededError,
     TransientError,
@@ -35,9 +33,11 @@ from pipeline.media import ObjectRef
 from pipeline.runs import Busy, Claimed, Commit, Settled
 from pipeline.verdict import RunState
 from workers.bootstrap import Services
+from workers.counting import count_costs, count_outcome
 from workers.flight import Flight
 from workers.logs import get_logger
 from workers.metrics import Metrics
+from workers.policies import PolicyBook
 
 _EXHAUSTED = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
 """Disk, memory, descriptors, processes."""
@@ -69,7 +69,7 @@ class Screener:
     """
 
     services: Services
-    policy: Policy
+    policies: PolicyBook
     extractor: Extractor
     models: Models
     metrics: Metrics
@@ -130,8 +130,9 @@ class Screener:
             with self._timed("artifacts"):
                 result_key = self._store(ref, policy, analysis, claim)
             with self._timed("commit"):
-                self._commit(claim, _commit_of(policy, analysis, result_key))
-            self._count(policy, analysis)
+                commit = _commit_of(policy, analysis, result_key)
+                self._commit(claim, commit)
+            self._count(policy, analysis, commit)
             if analysis.outcome.state is RunState.ESCALATED:
                 self._escalate(ref, policy, claim.trace_id)
             self.watch.worked()
@@ -158,20 +159,7 @@ class Screener:
 
     def _policy_of(self, event: VideoEvent) -> Policy:
         """The policy that the message names, from the ledger; the active one where it names none."""
-        wanted = event.decision_hash
-        if wanted is None or wanted == self.policy.decision_hash:
-            return self.policy
-        document = self.services.ledger.policy(wanted)
-        if document is None:
-            raise PermanentError(Reason.UNKNOWN_POLICY, f"no policy with decision hash {wanted} was ever recorded")
-        try:
-            policy = Policy.model_validate(document)
-        except ValidationError as error:
-            detail = (
-                f"the policy with decision hash {wanted} is not readable by this version: {error.error_count()} faults"
-            )
-            raise PermanentError(Reason.UNKNOWN_POLICY, detail) from None
-        return policy
+        return self.policies.active() if event.decision_hash is None else self.policies.named(event.decision_hash)
 
     def _store(self, ref: ObjectRef, policy: Policy, analysis: Analysis, claim: Claimed) -> str:
         """Write keyframes and result under keys of this run and fence; only the commit makes them the result."""
@@ -272,25 +260,14 @@ class Screener:
         log = get_logger().info if decided.action is Action.ACKNOWLEDGE else get_logger().warning
         log("run_not_decided", action=decided.action.value, reason=reason.value, detail=detail)
 
-    def _count(self, policy: Policy, analysis: Analysis) -> None:
-        metrics, cost, currency = self.metrics, analysis.extraction.cost, analysis.bill.currency
+    def _count(self, policy: Policy, analysis: Analysis, commit: Commit) -> None:
+        metrics, cost = self.metrics, analysis.extraction.cost
         metrics.bytes_read.inc(cost.bytes_read)
         metrics.frames_decoded.inc(cost.frames_decoded)
-        metrics.stage_cpu.labels(stage="keyframes").inc(cost.cpu_s)
-        metrics.money.labels(currency=currency, stage="keyframes").inc(analysis.bill.keyframes_nano)
-        metrics.money.labels(currency=currency, stage="review").inc(analysis.bill.review_nano)
         for keyframe in analysis.extraction.keyframes:
             metrics.keyframes.labels(reason=keyframe.reason.value).inc()
-        for stage in analysis.outcome.stages:
-            metrics.stage_cpu.labels(stage=stage.stage).inc(stage.cpu_s)
-            metrics.money.labels(currency=currency, stage=stage.stage).inc(stage.money_nano)
-        doubts = {doubt.question for doubt in analysis.outcome.doubts}
-        for verdict in analysis.outcome.verdicts:
-            if verdict.question in doubts:
-                continue
-            metrics.verdicts.labels(
-                policy=policy.name, question=verdict.question, answer=verdict.answer.value, stage=verdict.stage
-            ).inc()
+        count_costs(metrics, analysis.bill.currency, commit.costs)
+        count_outcome(metrics, policy.name, analysis.outcome)
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[None]:

@@ -156,7 +156,10 @@ class Settings(BaseSettings):
     toml_file: ClassVar[Path | None] = None
 
     data_dir: Path = Field(Path(".videosieve"), description="folder of what the embedded services keep")
-    policy: str = Field("moderation", description="the active policy: a shipped one's name or a file's path")
+    policy: str = Field(
+        "moderation",
+        description="the policy that is active until one is activated: a shipped one's name or a file's path",
+    )
     aws: AwsSettings = AwsSettings()
     storage: StorageSettings = StorageSettings()
     queues: QueuesSettings = QueuesSettings()

@@ -10,9 +10,10 @@ from contextlib import ExitStack
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
+from pipeline.cascade.policy import Policy
 from pipeline.runs import Lane
 from pipeline.stores.queue import BATCH_MESSAGES, Queues
-from workers.analysis import active_policy, load_all_models, open_decoders, open_models, policy_document
+from workers.analysis import active_policy, check_models, open_decoders, open_models
 from workers.bootstrap import open_services
 from workers.breakers import Breakers
 from workers.consumer import Consumer, LaneSpec
@@ -21,6 +22,7 @@ from workers.health import serving
 from workers.logs import get_logger
 from workers.metrics import Metrics
 from workers.observing import Progress, Sampler
+from workers.policies import PolicyBook
 from workers.probes import probes
 from workers.screening import Screener
 from workers.settings import Settings, WorkerSettings
@@ -34,21 +36,23 @@ GIVE_BACK_S = 1.0
 
 def run_worker(settings: Settings) -> None:
     """Screen until SIGTERM or SIGINT. Raises FatalError when the set-up is at fault."""
-    policy = active_policy(settings)
+    initial = active_policy(settings)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     metrics = Metrics(registry)
-    metrics.latency_goal.set(policy.commercial.latency_goal_s)
     with ExitStack() as stack:
-        models = open_models(settings)
-        load_all_models(policy, models)
         services = stack.enter_context(open_services(settings))
-        services.ledger.remember_policy(policy.name, policy.decision_hash, policy_document(policy))
+        services.ledger.remember_policy(initial.name, initial.decision_hash, initial.document())
+        book = PolicyBook(services.ledger, initial, on_change=lambda new: _show_goal(metrics, new))
+        policy = book.active()
+        _show_goal(metrics, policy)
+        check_models(settings, policy)
+        models = open_models(settings)
         decoders = stack.enter_context(open_decoders(settings.decoder))
         name = f"{socket.gethostname()}-{os.getpid()}"
         known = probes(
-            services, policy, decoders, models, artifacts_bucket=settings.storage.artifacts_bucket, worker=name
+            services, book, decoders, models, artifacts_bucket=settings.storage.artifacts_bucket, worker=name
         )
         breakers = Breakers(known, metrics)
         stack.callback(breakers.close)
@@ -56,7 +60,7 @@ def run_worker(settings: Settings) -> None:
         stack.callback(flights.close)
         screener = Screener(
             services=services,
-            policy=policy,
+            policies=book,
             extractor=decoders,
             models=models,
             metrics=metrics,
@@ -96,9 +100,13 @@ def run_worker(settings: Settings) -> None:
             worker=name,
             policy=policy.name,
             decision_hash=policy.decision_hash,
-            models=models.loaded(),
+            models=tuple(policy.decision.models),
         )
         consume_until_stopped(consumer, flights, grace_s=settings.worker.grace_s)
+
+
+def _show_goal(metrics: Metrics, policy: Policy) -> None:
+    metrics.latency_goal.set(policy.commercial.latency_goal_s)
 
 
 def screening_lanes(queues: Queues, settings: WorkerSettings) -> list[LaneSpec]:

@@ -7,13 +7,12 @@ making anything undecided.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from pipeline.canonical import digest
 from pipeline.cascade.commercial import CommercialPart, upgraded
 from pipeline.cascade.parts import Name, Part, Question, Sha256, Share, Words
 from pipeline.cascade.rules import AnswerRule, CropPart
@@ -148,18 +147,13 @@ class Policy(Part):
     def decision_hash(self) -> str:
         """SHA-256 of the decision part in canonical JSON; fields that are not set do not count."""
         part: dict[str, Any] = self.decision.model_dump(mode="json", exclude_none=True)
-        return _digest(part)
+        return digest(part)
 
     @cached_property
     def document_hash(self) -> str:
         """SHA-256 of the whole document likewise: tells versions apart whose commercial parts differ."""
-        return _digest(self.document())
+        return digest(self.document())
 
     def document(self) -> dict[str, Any]:
         """The policy as plain JSON values, defaults written out: what the ledger keeps."""
         return self.model_dump(mode="json", exclude_none=True)
-
-
-def _digest(part: dict[str, Any]) -> str:
-    canonical = json.dumps(part, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipeline.canonical import digest
 from pipeline.errors import Reason, UserError
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -136,8 +135,7 @@ class ModelSpec:
         Fields at their default do not count, so that a new one leaves the hashes as they are.
         """
         read: dict[str, Any] = _SPEC.dump_python(self, mode="json", exclude_defaults=True, include=_READING)
-        canonical = json.dumps(read, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return digest(read)
 
 
 _SPEC = TypeAdapter(ModelSpec)

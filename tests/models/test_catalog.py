@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline import policies
 from pipeline.errors import Reason, UserError
-from pipeline.models.catalog import FolderSource, Head, load_catalog
+from pipeline.models.catalog import ColourOrder, FolderSource, Head, Interpolation, load_catalog
 from tests.models import tiny
 
 
@@ -68,3 +71,26 @@ def test_a_file_that_is_no_catalogue_is_the_users_mistake(tmp_path: Path, text: 
 def test_a_missing_extra_catalogue_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load_catalog(tmp_path / "none.yaml")
+
+
+def test_a_reading_names_what_can_change_an_answer_and_nothing_else() -> None:
+    spec = load_catalog()["nudenet-320n"]
+    decisive: dict[str, Any] = {"nms_iou": 0.5, "min_score": 0.1, "max_detections": 9, "stride_px": 16, "logits": True}
+    for field, value in decisive.items():
+        assert replace(spec, **{field: value}).reading_sha256 != spec.reading_sha256
+    for preprocess in (
+        replace(spec.preprocess, input_px=640),
+        replace(spec.preprocess, colour=ColourOrder.BGR),
+        replace(spec.preprocess, interpolation=Interpolation.AREA),
+    ):
+        assert replace(spec, preprocess=preprocess).reading_sha256 != spec.reading_sha256
+    other: dict[str, Any] = {"licence": "MIT", "task": "x", "file": "y.onnx", "sha256": "0" * 64, "licence_note": "n"}
+    for field, text in other.items():
+        assert replace(spec, **{field: text}).reading_sha256 == spec.reading_sha256
+
+
+@pytest.mark.parametrize("name", policies.shipped())
+def test_a_shipped_policy_pins_the_models_of_the_shipped_catalogue(name: str) -> None:
+    catalogue = load_catalog()
+    for model, pin in policies.load(name).decision.models.items():
+        assert (pin.weights, pin.reading) == (catalogue[model].sha256, catalogue[model].reading_sha256)

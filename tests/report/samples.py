@@ -56,6 +56,7 @@ class ScriptedModels:
         asked = {q: r for stage in self.policy.decision.stages if stage.model == name for q, r in stage.answers.items()}
         self.labels = tuple(label for rule in asked.values() for label in rule.labels)
         self.weights_sha256 = self.policy.decision.models[name].weights
+        self.reading_sha256 = self.policy.decision.models[name].reading or ""
         self._name = name
         return self
 

@@ -30,12 +30,12 @@ from pipeline.video.sandbox import DecoderPool
 from pipeline.video.synthesis import write_clip
 from tests.models import tiny
 from tests.waiting import wait_for
-from workers.analysis import policy_document
 from workers.bootstrap import Services
 from workers.consumer import Consumer
 from workers.flight import Flights
 from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws
 from workers.metrics import Metrics
+from workers.policies import PolicyBook
 from workers.screening import Screener
 from workers.settings import WorkerSettings
 from workers.worker import screening_lanes
@@ -125,7 +125,7 @@ class Fleet:
         flights = Flights(self.services.ledger, self.metrics, lease_s=lease_s)
         screener = Screener(
             services=self.services,
-            policy=self.policy,
+            policies=PolicyBook(self.services.ledger, self.policy, max_age_s=0),
             extractor=self.decoders,
             models=models,
             metrics=self.metrics,
@@ -134,7 +134,7 @@ class Fleet:
             lease_s=lease_s,
             has_vlm=has_vlm,
         )
-        self.services.ledger.remember_policy(self.policy.name, self.policy.decision_hash, policy_document(self.policy))
+        self.services.ledger.remember_policy(self.policy.name, self.policy.decision_hash, self.policy.document())
         consumer = Consumer(
             screening_lanes(self.services.queues, WorkerSettings()),
             self.services.queues.dead_letter,

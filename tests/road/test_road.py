@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from pipeline.costs import CostsBy
 from pipeline.verdict import Answer, RunState
 from tests.clips import write_audio_only
 from tests.road.conftest import BLUE, PURPLE, RED, Fleet, colour_clip
@@ -26,6 +27,11 @@ def test_an_upload_is_decided_with_evidence_artifacts_and_cost(fleet: Fleet, tmp
     answers = {verdict.question: verdict.answer for verdict in run.verdicts}
     assert answers == {"red": Answer.POSITIVE, "blue": Answer.NEGATIVE}
     assert run.money_nano > 0
+    assert sum(one.total.money_nano for one in fleet.services.ledger.costs(CostsBy.STAGE)) == run.money_nano
+    assert _value(fleet, "videosieve_money_nano_total", currency="USD", stage="detector") > 0
+    assert _value(fleet, "videosieve_stage_questions_total", stage="detector", result="settled") == 2
+    assert _value(fleet, "videosieve_stage_images_total", stage="detector") > 0
+    assert _value(fleet, "videosieve_yardstick_nano_total", currency="USD", on="every_frame") > 0
     assert run.result_key is not None
     result = json.loads(fleet.services.objects.get(fleet.stack.artifacts, run.result_key))
     picture = fleet.services.objects.get(fleet.stack.artifacts, result["keyframes"][0]["image"])

@@ -19,6 +19,7 @@ from workers.backfill import BackfillCounts, parse_s3_url, read_manifest, wait_u
 from workers.backfill import backfill as run_backfill
 from workers.bootstrap import open_services
 from workers.logs import configure_logs
+from workers.policies import stored_active_policy
 from workers.reconcile import ReconcileCounts
 from workers.reconcile import reconcile as run_reconcile
 from workers.settings import load_settings
@@ -80,7 +81,7 @@ def judge() -> None:
 
 @click.command()
 @click.argument("source")
-@click.option("--policy", "policy_name", help="A shipped policy's name or a file.  [default: the setting `policy`]")
+@click.option("--policy", "policy_name", help="A shipped policy's name or a file.  [default: the active one]")
 @click.option("--rate", type=click.FloatRange(0.1, 10_000), help="Most videos to enqueue a second.")
 @click.option("--wait", is_flag=True, help="Stay until every one is decided, with a second progress bar.")
 def backfill(source: str, policy_name: str | None, rate: float | None, wait: bool) -> None:
@@ -89,8 +90,9 @@ def backfill(source: str, policy_name: str | None, rate: float | None, wait: boo
     What is decided under the policy, or on its way, is skipped; so an interrupted backfill is just run again.
     """
     settings = load_settings()
-    policy = policies.load(policy_name) if policy_name else active_policy(settings)
+    named = policies.load(policy_name) if policy_name else None
     with open_services(settings) as services, _progress() as progress:
+        policy = named or stored_active_policy(services.ledger, active_policy(settings))
         task = progress.add_task("enqueued", total=None)
 
         def show(counts: BackfillCounts) -> None:
@@ -127,8 +129,8 @@ def backfill(source: str, policy_name: str | None, rate: float | None, wait: boo
 def reconcile(prefix: str, older_than_s: float, dry_run: bool) -> None:
     """Enqueue objects without a run and runs that stopped moving; delete artifacts that belong to no result."""
     settings = load_settings()
-    policy = active_policy(settings)
     with open_services(settings) as services, _progress() as progress:
+        policy = stored_active_policy(services.ledger, active_policy(settings))
         task = progress.add_task("objects", total=None)
 
         def show(counts: ReconcileCounts) -> None:

@@ -45,6 +45,19 @@ def pull(names: tuple[str, ...], everything: bool) -> None:
 
 @models.command()
 @_NAMES
+def pin(names: tuple[str, ...]) -> None:
+    """Print what pins NAMES in a policy, under decision.models: their weights, and how they are read.
+
+    [default: all known models]
+    """
+    registry = open_registry(load_settings())
+    for name in _chosen(registry, names, everything=not names):
+        spec = registry.spec(name)
+        click.echo(f"{name}: {{weights: {spec.sha256}, reading: {spec.reading_sha256}}}")
+
+
+@models.command()
+@_NAMES
 def verify(names: tuple[str, ...]) -> None:
     """Compare weights with their SHA-256.  [default: of all models]
 

@@ -1,4 +1,4 @@
-"""Setting up and looking after: config, db, doctor, policy, tenants."""
+"""Setting up and looking after: config, db, doctor, tenants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from pipeline import policies
 from pipeline.stores import migrate
 from pipeline.stores.aws import wire as wire_stack
 from workers.bootstrap import database_url, open_clients, open_ledger, wiring
@@ -74,35 +73,6 @@ def doctor() -> None:
     console.print(table)
     if any(finding.level == Finding.MISSING for finding in findings):
         raise click.exceptions.Exit(1)
-
-
-@click.group()
-def policy() -> None:
-    """Policy documents."""
-
-
-@policy.command("list")
-def list_policies() -> None:
-    """List the shipped policies."""
-    for name in policies.shipped():
-        found = policies.load(name)
-        questions = "; ".join(question.text for question in found.decision.questions.values())
-        click.echo(f"{name}  {found.decision_hash[:12]}  {questions}")
-
-
-@policy.command()
-@click.argument("name_or_path")
-def validate(name_or_path: str) -> None:
-    """Check a policy; say which line, which field and what to do where it is wrong."""
-    found = policies.load(name_or_path)
-    click.echo(f"{found.name}: valid, decision hash {found.decision_hash}")
-
-
-@policy.command()
-@click.argument("name_or_path")
-def show(name_or_path: str) -> None:
-    """Print a policy with all defaults filled in."""
-    click.echo(json.dumps(policies.load(name_or_path).model_dump(mode="json", exclude_none=True), indent=2))
 
 
 @click.group()
