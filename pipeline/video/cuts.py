@@ -49,7 +49,7 @@ _NEIGHBOURHOOD, _SURROUNDING = 5, 6
 _MEDIAN_TO_HIGH = 1.5  # the 85th percentile of inter sizes over their median
 _SAME_CUT_S, _SAME_TRANSITION_S = 0.4, 0.9
 _LASTING_S = 0.3
-_CHEAP_PIXELS, _CHEAP_BYTES = 15e6, 200_000
+_SMALL_PIXELS, _CHEAP_PIXELS, _CHEAP_BYTES = 500_000, 15e6, 200_000
 _STEP, _STEP_AREA = 0.3, 0.4
 _LAST_HINT, _LAST_CLEAR_HINT = (1.0, 0.05), (1.5, 0.2)
 _HIDING_CODECS = frozenset(("vp8", "vp9", "av1"))
@@ -463,6 +463,8 @@ def watching(signals: Signals, before: int, after: int) -> Run:
 def worth_watching(signals: Signals, evidence: Evidence) -> Iterator[Run]:
     """What is cheap to watch and may hide a cut: between neighbouring keys that differ, and after the last one."""
     count, facts = len(signals.index), signals.index.facts
+    if facts.width_px * facts.height_px > _SMALL_PIXELS:
+        return
     for before, after in itertools.pairwise([*whole_anchors(signals, evidence), count]):
         if before not in evidence.exact or (after < count and after not in evidence.exact):
             continue

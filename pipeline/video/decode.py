@@ -7,7 +7,7 @@ A key sample is fed alone and flushed. Another sample is reached from the key be
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import av
@@ -113,6 +113,12 @@ class KeptFrames:
         while self._bytes > _KEPT_BYTES and len(self._frames) > 1:
             _, dropped = self._frames.popitem(last=False)
             self._bytes -= _frame_bytes(dropped)
+
+    def only(self, samples: Iterable[int]) -> None:
+        """Drops all others."""
+        wanted = set(samples)
+        self._frames = OrderedDict((sample, frame) for sample, frame in self._frames.items() if sample in wanted)
+        self._bytes = sum(map(_frame_bytes, self._frames.values()))
 
     def get(self, sample: int) -> av.VideoFrame | None:
         return self._frames.get(sample)

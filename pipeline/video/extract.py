@@ -28,6 +28,8 @@ from pipeline.video.source import Source
 _MAX_ROUNDS = 24
 _FRAME_SHARE = 0.048
 _MIN_FRAMES_FOR_IMAGES = 12
+_FRAMES_AN_IMAGE = 10
+_PIXELS_OF_IMAGES = 36_000_000  # 108 MB: seventeen of 1080p
 _BYTES_PER_PIXEL = 16  # of four frames or so
 
 
@@ -90,13 +92,19 @@ class Extractor:
         """How many frames images between keys may take: anywhere, and where pictures are small."""
         wanted = wanted_keyframes(self._index.duration_s, self._settings)
         usual = max(_MIN_FRAMES_FOR_IMAGES, int(_FRAME_SHARE * len(self._index)) - self.frames_decoded) - wanted
+        usual = min(usual, _FRAMES_AN_IMAGE * wanted)
         return max(0, usual), max(0, usual, int(cheap_frames(self._signals)))
 
     def images(self, choices: Sequence[Choice]) -> Iterator[tuple[Keyframe, BgrImage]]:
-        """Each chosen frame, upright, one at a time; a frame that now fails to decode is left out."""
+        """Each chosen frame, upright, one at a time; a frame that now fails to decode is left out.
+
+        Many images are made smaller, as whoever takes them holds them all.
+        """
+        self._frames.only(choice.sample for choice in choices)
+        max_pixels = min(self._limits.max_image_pixels, _PIXELS_OF_IMAGES // max(1, len(choices)))
         for choice in choices:
             if frame := self._frames.get(choice.sample) or self._final_frame(choice):
-                image = upright_image(frame, self._index.facts, self._limits.max_image_pixels)
+                image = upright_image(frame, self._index.facts, max_pixels)
                 yield choice.keyframe, image
 
     def _final_frame(self, choice: Choice) -> av.VideoFrame | None:

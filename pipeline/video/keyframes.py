@@ -22,6 +22,7 @@ _LONG_SHOT_S = 6.0
 _SCENE_LAG_S = 4.0
 _MOTION_MIDDLE = 0.5
 _MAX_REACH = 100
+_PART_KEYFRAMES = 5
 _CHEAP_PIXELS = 5e6
 _WEIGHT = {
     KeyframeReason.START: 0.9,
@@ -73,7 +74,9 @@ def choose_keyframes(
     chooser = _Chooser(signals, evidence, settings, usable)
     offers = chooser.scenes(cuts, watched_left) + chooser.motion(motion, frames_left)
     count = wanted_keyframes(signals.index.duration_s, settings)
-    chooser.take(sorted(offers, key=lambda offer: -offer.rank), count)
+    ranked = sorted(offers, key=lambda offer: -offer.rank)
+    chooser.take_from_parts(ranked, count)
+    chooser.take(ranked, count)
     chooser.cover(count)
     return sorted(chooser.chosen, key=lambda choice: choice.keyframe.t_s)
 
@@ -178,6 +181,14 @@ class _Chooser:
 
     def _sharpness(self, sample: int) -> float:
         return self.evidence.exact[sample].sharpness
+
+    def take_from_parts(self, offers: Sequence[_Offer], count: int) -> None:
+        """Four of five from equal parts of the video, so that no part of a long one keeps the others from sight."""
+        parts = count // _PART_KEYFRAMES
+        length_s = max(self.signals.index.duration_s, 0.001) / max(1, parts)
+        for part in range(parts if parts > 1 else 0):
+            inside = [offer for offer in offers if part <= self.signals.t_s[offer.sample] / length_s < part + 1]
+            self.take(inside, len(self.chosen) + _PART_KEYFRAMES - 1)
 
     def take(self, offers: Sequence[_Offer], count: int) -> None:
         """The best offers, without scenes that look like one already taken."""

@@ -29,7 +29,7 @@ import cv2
 from pipeline.media import KeyframeSettings
 from pipeline.video.sandbox import DecoderPool
 from tests.bench.baselines import TRANSNET, detectors
-from tests.bench.corpus import CACHE, FULL, PAIR, QUICK, SEEDS, SETS, folder_of, generate
+from tests.bench.corpus import CACHE, FULL, QUICK, SEEDS, SETS, folder_of, generate
 from tests.bench.kept import keep, kept, kept_or_found
 from tests.bench.measuring import Measured, measure_baseline, measure_effort, measure_ours, median_run, once
 from tests.bench.plots import plot_budget, plot_cost, write_sheet
@@ -211,14 +211,22 @@ def _report(options: argparse.Namespace, name: str, pools: list[Pool], wall_s: f
     (out / f"keyframes-{name}.md").write_text("\n\n".join(pages) + "\n")
     plot_budget(pools, out / f"budget-{name}.svg")
     plot_cost(pools, out / f"cost-{name}.svg")
+    (out / "sheets").mkdir(exist_ok=True)
+    for clip in (clip for pool in pools for clip in pool.clips):
+        if clip.label not in SETS or clip.name.startswith(_FIRST_SCRIPTS):
+            _sheet(clip, out / "sheets" / f"{clip.label}-{clip.name}.jpg")
+
+
+def _sheet(clip: ClipResult, path: Path) -> None:
+    ours = clip.methods[OURS]
+    write_sheet(path, ours.images, ours.keyframes)
 
 
 def _sheets(pools: list[Pool], folder: Path) -> None:
     for pool in pools:
         (folder / pool.label).mkdir(parents=True, exist_ok=True)
         for clip in pool.clips:
-            ours = clip.methods[OURS]
-            write_sheet(folder / pool.label / f"{clip.name}.jpg", ours.images, ours.keyframes)
+            _sheet(clip, folder / pool.label / f"{clip.name}.jpg")
 
 
 def _arguments() -> argparse.Namespace:
@@ -256,10 +264,9 @@ def main() -> None:
     _sheets(pools, CACHE / "sheets")
     if options.ours:
         return
-    made = {*SEEDS, PAIR}
     for name, part in (
-        ("corpus", [pool for pool in pools if pool.label not in made]),
-        ("generated", [pool for pool in pools if pool.label in made]),
+        ("corpus", [pool for pool in pools if pool.label not in SETS]),
+        ("generated", [pool for pool in pools if pool.label in SETS]),
     ):
         if part:
             _report(options, name, part, wall_s)

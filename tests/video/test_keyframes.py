@@ -64,6 +64,19 @@ def test_black_pictures_are_taken_only_when_there_is_nothing_else() -> None:
     assert dark
 
 
+def test_a_part_full_of_cuts_does_not_keep_the_rest_of_a_long_video_from_sight() -> None:
+    found = signals(index_of(MINUTE * 10, list(range(0, 18_000, 60))))
+    evidence = evidence_of({key: picture(key // 120) for key in range(0, 18_000, 60)})
+    cuts = [Cut(t_s, round(30 * t_s), 0.9) for t_s in np.arange(4.0, 240.0, 4.0).tolist()]
+    late = [Cut(t_s, round(30 * t_s), 0.6) for t_s in np.arange(244.0, 600.0, 4.0).tolist()]
+    chosen = choose_keyframes(found, evidence, cuts + late, [], SETTINGS, 50)
+    assert len(chosen) == 50
+    minutes = {
+        int(choice.keyframe.t_s // 60) for choice in chosen if choice.keyframe.reason is KeyframeReason.SCENE_CUT
+    }
+    assert minutes == set(range(10))
+
+
 def test_nothing_decoded_gives_nothing() -> None:
     assert choose_keyframes(signals(index_of(MINUTE, KEYS)), evidence_of({}), [], [], SETTINGS, 50) == []
 
