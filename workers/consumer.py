@@ -115,7 +115,7 @@ class Consumer:
         self._poll_wait_s = poll_wait_s
         self._gate = gate or AlwaysOpen()
         self._room: WaitingRoom[Flight] = WaitingRoom([spec.share for spec in lanes])
-        self._landing = Landing()
+        self._landing = Landing(metrics)
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._receives_no_more = threading.Event()
@@ -173,11 +173,13 @@ class Consumer:
         spec = self._lanes[number]
         while not self._stop.is_set():
             self._turned_s[number] = time.monotonic()
+            spent_s = time.thread_time()
             if self._wait_for_room(number, spec):
                 flights = self._receive_from(spec, self._places(number, spec))
                 self._admit(number, flights)
                 if flights and not self._free():
                     self._stop.wait(DIG_PAUSE_S)
+            self._metrics.stage_cpu.labels(stage="queue").inc(time.thread_time() - spent_s)
 
     def _wait_for_room(self, number: int, spec: LaneSpec) -> bool:
         with self._changed:

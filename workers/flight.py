@@ -153,7 +153,9 @@ class Flights:
             self._wake.clear()
             self._beaten_s = time.monotonic()
             if not self._is_closed and (flights := self.snapshot()):
+                spent_s = time.thread_time()
                 self._renew_due(flights, self._beaten_s)
+                self._metrics.stage_cpu.labels(stage="queue").inc(time.thread_time() - spent_s)
 
     def _renew_due(self, flights: Sequence[Flight], now_s: float) -> None:
         claimed = [

@@ -6,11 +6,13 @@ A delete that fails or never happens is harmless: the message comes again and fi
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 from pipeline.errors import VideosieveError
 from pipeline.stores.queue import BATCH_MESSAGES, Message, Queue
 from workers.logs import get_logger
+from workers.metrics import Metrics
 
 LINGER_S = 0.2
 """How long a message that is done waits for others to be deleted with; far less than any visibility."""
@@ -19,7 +21,8 @@ LINGER_S = 0.2
 class Landing:
     """Collects the messages to delete; one thread sends what ten have come for, or what has waited long enough."""
 
-    def __init__(self, *, linger_s: float = LINGER_S) -> None:
+    def __init__(self, metrics: Metrics, *, linger_s: float = LINGER_S) -> None:
+        self._metrics = metrics
         self._linger_s = linger_s
         self._waiting: dict[Queue, list[Message]] = {}
         self._changed = threading.Condition()
@@ -47,8 +50,10 @@ class Landing:
                 waiting, self._waiting = self._waiting, {}
                 if not waiting:
                     return
+            spent_s = time.thread_time()
             for queue, messages in waiting.items():
                 _delete(queue, messages)
+            self._metrics.stage_cpu.labels(stage="queue").inc(time.thread_time() - spent_s)
 
     def _is_worth_a_request(self) -> bool:
         return self._is_closed or any(len(messages) >= BATCH_MESSAGES for messages in self._waiting.values())

@@ -22,6 +22,7 @@ from pipeline.verdict import RunState
 
 CHUNK = 1000
 _OF_AN_ATTEMPT = re.compile(r"runs/([0-9a-f-]{36})/(\d{1,18})/")
+_BEING_WORKED_ON = {RunState.PROCESSING, RunState.ESCALATED}
 _WAITING_FOR_A_RESULT = {RunState.ESCALATED, RunState.DEFERRED, RunState.IN_REVIEW}
 """States in which earlier artifacts may be wanted although no result names them."""
 
@@ -70,7 +71,7 @@ def _attempt_of(ref: ObjectRef) -> tuple[UUID, int] | None:
 def _is_orphan(objects: ObjectStore, bucket: str, run_id: UUID, fence: int, standing: Standing | None) -> bool:
     if standing is None:
         return True
-    if fence > standing.fence or (fence == standing.fence and standing.state is RunState.PROCESSING):
+    if fence > standing.fence or (fence == standing.fence and standing.state in _BEING_WORKED_ON):
         return False  # being written, or by a claim that the ledger made after we looked
     if standing.result_key is None:
         return standing.state not in _WAITING_FOR_A_RESULT

@@ -96,16 +96,17 @@ class Screener:
     def _screen(self, event: VideoEvent, flight: Flight) -> Disposition:
         ref = self._resolved(event.ref)
         policy = self._policy_of(event)
-        claim = self.services.ledger.claim(
-            ref,
-            policy=policy.name,
-            decision_hash=policy.decision_hash,
-            lane=flight.lane,
-            worker=self.worker,
-            lease_s=self.lease_s,
-            trace_id=event.trace_id or uuid4().hex,
-            event_at=event.event_at,
-        )
+        with self._spending("ledger"):
+            claim = self.services.ledger.claim(
+                ref,
+                policy=policy.name,
+                decision_hash=policy.decision_hash,
+                lane=flight.lane,
+                worker=self.worker,
+                lease_s=self.lease_s,
+                trace_id=event.trace_id or uuid4().hex,
+                event_at=event.event_at,
+            )
         self.metrics.claims.labels(result=type(claim).__name__.lower()).inc()
         match claim:
             case Settled():
@@ -126,7 +127,10 @@ class Screener:
         try:
             with self._timed("analyze"):
                 source = self.services.objects.source(ref)
-                analysis = analyze(source, policy, self.extractor, self.models, has_vlm=self.has_vlm)
+                try:
+                    analysis = analyze(source, policy, self.extractor, self.models, has_vlm=self.has_vlm)
+                finally:
+                    self.metrics.stage_cpu.labels(stage="reads").inc(source.cpu_s)
             with self._timed("artifacts"):
                 result_key = self._store(ref, policy, analysis, claim)
             with self._timed("commit"):
@@ -167,15 +171,20 @@ class Screener:
         put = self.services.objects.put
         keys = [f"{prefix}/keyframes/{index:03d}.jpg" for index in range(len(analysis.extraction.images))]
         for key, image in zip(keys, analysis.extraction.images, strict=True):
-            put(self.artifacts_bucket, key, encode_jpeg(image), "image/jpeg")
+            with self._spending("jpeg"):
+                picture = encode_jpeg(image)
+            with self._spending("artifacts"):
+                put(self.artifacts_bucket, key, picture, "image/jpeg")
         document = analysis_document(ref.url, policy, analysis, keys)
         document |= {"run_id": str(claim.run_id), "trace_id": claim.trace_id}
         result_key = f"{prefix}/result.json"
-        put(self.artifacts_bucket, result_key, json.dumps(document).encode(), "application/json")
+        with self._spending("artifacts"):
+            put(self.artifacts_bucket, result_key, json.dumps(document).encode(), "application/json")
         return result_key
 
     def _commit(self, claim: Claimed, commit: Commit) -> None:
-        waited_s = self.services.ledger.commit(claim.run_id, claim.fence, commit)
+        with self._spending("ledger"):
+            waited_s = self.services.ledger.commit(claim.run_id, claim.fence, commit)
         self.metrics.runs.labels(state=commit.state.value, reason=commit.reason.value if commit.reason else "").inc()
         if waited_s is not None and not commit.state.is_open:
             self.metrics.upload_to_decision.observe(waited_s)
@@ -268,6 +277,15 @@ class Screener:
             metrics.keyframes.labels(reason=keyframe.reason.value).inc()
         count_costs(metrics, analysis.bill.currency, commit.costs)
         count_outcome(metrics, policy.name, analysis.outcome)
+
+    @contextmanager
+    def _spending(self, stage: str) -> Iterator[None]:
+        """Count this thread's processor time of the `with` block."""
+        start_s = time.thread_time()
+        try:
+            yield
+        finally:
+            self.metrics.stage_cpu.labels(stage=stage).inc(time.thread_time() - start_s)
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[None]:

@@ -27,6 +27,15 @@ CONFIG_FILE_VARIABLE = "VIDEOSIEVE_CONFIG_FILE"
 DEFAULT_CONFIG_FILE = "videosieve.toml"
 
 Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def usable_cpus() -> int:
+    """The cores that this process may run on: a container's or `taskset`'s share, not the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -72,9 +81,7 @@ class ModelsSettings(_Section):
 class DecoderSettings(_Section):
     """Limits of the child processes that touch uploaded bytes."""
 
-    processes: int = Field(
-        default_factory=lambda: max(1, os.cpu_count() or 1), ge=1, le=256, description="decoder child processes"
-    )
+    processes: int = Field(default_factory=usable_cpus, ge=1, le=256, description="decoder child processes")
     wall_s: Seconds = Field(60.0, description="longest time one video may take to decode")
     cpu_s: Seconds = Field(60.0, description="most CPU time one video may take to decode")
     memory_bytes: int = Field(
@@ -86,8 +93,12 @@ class DecoderSettings(_Section):
 
 
 class WorkerSettings(_Section):
+    cpus: int = Field(default_factory=usable_cpus, ge=1, le=256, description="cores that inference may use at once")
     concurrency: int = Field(
-        default_factory=lambda: max(1, os.cpu_count() or 1), ge=1, le=256, description="videos in flight at once"
+        default_factory=lambda: 2 * usable_cpus(),
+        ge=1,
+        le=256,
+        description="videos in flight at once; more than cores, so that fetching and committing overlap with work",
     )
     lease_s: float = Field(120.0, ge=3, le=3600, description="how long a claim holds without a heartbeat")
     grace_s: float = Field(8.0, ge=0, le=3600, description="how long a stopping worker may finish what it has")

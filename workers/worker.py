@@ -26,6 +26,7 @@ from workers.policies import PolicyBook
 from workers.probes import probes
 from workers.screening import Screener
 from workers.settings import Settings, WorkerSettings
+from workers.slots import SlottedModels, one_thread_each
 from workers.stopping import stop_on_signals, wait_for_stop
 
 LONGEST_REST_S = 240.0
@@ -58,11 +59,12 @@ def run_worker(settings: Settings) -> None:
         stack.callback(breakers.close)
         flights = Flights(services.ledger, metrics, lease_s=settings.worker.lease_s)
         stack.callback(flights.close)
+        one_thread_each()
         screener = Screener(
             services=services,
             policies=book,
             extractor=decoders,
-            models=models,
+            models=SlottedModels(models, threading.BoundedSemaphore(settings.worker.cpus)),
             metrics=metrics,
             worker=name,
             artifacts_bucket=settings.storage.artifacts_bucket,
