@@ -62,7 +62,7 @@ def _default(path: tuple[str, ...]) -> str:
         model = model.model_fields[name].annotation  # type: ignore[attr-defined]  # every step is a section
     field = model.model_fields[path[-1]]  # type: ignore[attr-defined]  # likewise
     if field.default is PydanticUndefined:
-        return "one per core"
+        return "two per core" if path == ("worker", "concurrency") else "one per core"
     return "–" if field.default is None else f"`{field.default}`"
 
 
