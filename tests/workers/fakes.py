@@ -241,5 +241,10 @@ class World:
     def _gave_up(self) -> bool:
         return self.consumer.set_up_fault is not None
 
+    def held(self, lane: str) -> int:
+        """How many of a lane's messages were received and are not begun."""
+        self.consumer.sample()
+        return int(self.count("videosieve_waiting_messages", lane=lane))
+
     def count(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0

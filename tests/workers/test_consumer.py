@@ -76,9 +76,9 @@ def test_uploads_go_first_and_backfill_gets_the_threads_they_leave() -> None:
     with world.running():
         wait_until(lambda: handler.running == 1, "one is running")
         world.backfill.waiting += [own("b1"), own("b2")]
-        wait_until(lambda: not world.backfill.waiting, "backfill waits inside")
+        wait_until(lambda: world.held("backfill") == 2, "backfill waits inside")
         world.uploads.waiting += [own("u2"), own("u3")]
-        wait_until(lambda: not world.uploads.waiting, "uploads wait inside")
+        wait_until(lambda: world.held("uploads") == 2, "uploads wait inside")
         handler.gate.set()
         world.drain()
     assert handler.screened == ["u1", "u2", "u3", "b1", "b2"]
@@ -96,7 +96,7 @@ def test_backfill_gets_its_share_of_the_starts_while_uploads_never_end() -> None
         backfill_share=0.2,
     )
     with world.running():
-        wait_until(lambda: not (world.uploads.waiting or world.backfill.waiting), "all wait inside")
+        wait_until(lambda: world.held("uploads") + world.held("backfill") == 129, "all wait inside")
         handler.gate.set()
         world.drain()
     assert sum(key.startswith("b") for key in handler.screened[:100]) == pytest.approx(20, abs=2)
@@ -341,7 +341,7 @@ def test_a_tenant_with_thousands_of_messages_does_not_hold_up_the_others() -> No
     small = [own(f"small-{n}/clip") for n in range(10)]
     world = World(uploads=big + small, handler=handler, concurrency=2, look_ahead=1000)
     with world.running():
-        wait_until(lambda: not world.uploads.waiting, "the worker has seen all", timeout_s=20)
+        wait_until(lambda: world.held("uploads") == 308, "the worker has seen all", timeout_s=20)
         handler.gate.set()
         world.drain()
     assert all(key.startswith("small") for key in handler.screened[2:12])
@@ -353,7 +353,7 @@ def test_what_waits_inside_is_given_back_at_once_when_the_worker_stops() -> None
     handler.gate.clear()
     world = World(uploads=[own(f"{n}") for n in range(25)], handler=handler, concurrency=1, look_ahead=100)
     with world.running():
-        wait_until(lambda: handler.running == 1 and not world.uploads.waiting, "all are held")
+        wait_until(lambda: world.held("uploads") == 24, "all are held")
         world.consumer.stop()
         wait_until(lambda: len(world.uploads.hidden) == 24, "the rest is given back while one still runs")
         assert handler.running == 1
