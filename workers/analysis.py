@@ -1,26 +1,53 @@
-"""What analysing a video takes, built from the settings: policy, models, decoders. Needs no store."""
+"""What analysing a video takes, built from the settings: policy, models, decoders.
+
+Needs no store, unless weights are to be had from one.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from pipeline import policies
 from pipeline.cascade.cascade import load_scorer
 from pipeline.cascade.policy import Policy
+from pipeline.media import ObjectRef
 from pipeline.models.registry import Registry
 from pipeline.models.runner import ModelStore
 from pipeline.video.limits import Limits
 from pipeline.video.sandbox import DecoderPool
+from pipeline.video.source import ByteRange
+from workers.bootstrap import open_clients, open_objects
 from workers.settings import DecoderSettings, Settings
+
+_PART_BYTES = 8 * 1024 * 1024
 
 
 def open_registry(settings: Settings) -> Registry:
-    return Registry(models_dir(settings), extra_catalog=settings.models.extra_catalog)
+    return Registry(
+        models_dir(settings),
+        extra_catalog=settings.models.extra_catalog,
+        read_object=lambda bucket, key: _object_parts(settings, bucket, key),
+    )
+
+
+def _object_parts(settings: Settings, bucket: str, key: str) -> Iterator[bytes]:
+    """One version of an object, from the fleet's store, which is connected to for its sake alone."""
+    with closing(open_clients(settings)) as clients, closing(open_objects(settings, clients)) as objects:
+        found = objects.resolve(ObjectRef(bucket, key))
+        source = objects.source(found)
+        for offset_bytes in range(0, source.size_bytes, _PART_BYTES):
+            length_bytes = min(_PART_BYTES, source.size_bytes - offset_bytes)
+            yield source.read_ranges([ByteRange(offset_bytes, length_bytes)])[0]
 
 
 def open_models(settings: Settings) -> ModelStore:
-    return ModelStore(open_registry(settings), device=settings.models.device, threads=settings.models.threads)
+    chosen = settings.models
+    return ModelStore(
+        open_registry(settings), device=chosen.device, threads=chosen.threads, batch_size=chosen.batch_size
+    )
 
 
 def models_dir(settings: Settings) -> Path:

@@ -73,7 +73,10 @@ class DatabaseSettings(_Section):
 
 class ModelsSettings(_Section):
     dir: Path | None = Field(None, description="folder of weights; unset means the user's cache folder")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where models run; `cuda` never falls back")
+    device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
+        "auto", description="where models run; `cuda` and `tensorrt` never fall back"
+    )
+    batch_size: int | None = Field(None, ge=1, le=256, description="images at once on a GPU; unset means by device")
     threads: int = Field(1, ge=1, le=256, description="threads of one inference")
     extra_catalog: Path | None = Field(None, description="YAML file of further models, merged over the shipped ones")
 

@@ -29,6 +29,7 @@ class Head(StrEnum):
     """How the output is to be read."""
 
     YOLO = "yolo"
+    END2END = "end2end"
     YOLOX = "yolox"
     CLASSIFIER = "classifier"
 
@@ -73,6 +74,22 @@ class UrlSource:
 
 
 @dataclass(frozen=True, slots=True)
+class S3Source:
+    """An object, read with the credentials of the fleet's store."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    s3: Annotated[str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+$")]
+
+    @property
+    def bucket(self) -> str:
+        return self.s3.removeprefix("s3://").split("/", 1)[0]
+
+    @property
+    def key(self) -> str:
+        return self.s3.removeprefix("s3://").split("/", 1)[1]
+
+
+@dataclass(frozen=True, slots=True)
 class FolderSource:
     """A folder that holds the file, under the catalogue's name for it or as `member`."""
 
@@ -81,7 +98,7 @@ class FolderSource:
     member: PlainName | None = None
 
 
-Source = WheelSource | UrlSource | FolderSource
+Source = WheelSource | UrlSource | S3Source | FolderSource
 
 
 @dataclass(frozen=True, slots=True)

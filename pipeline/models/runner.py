@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,13 @@ from pipeline.errors import FatalError, Reason, TransientError, UserError
 from pipeline.media import BgrImage
 from pipeline.models import classifier, yolo
 from pipeline.models.catalog import Head, Layout, ModelSpec
-from pipeline.models.onnx import Device, Session, prepare_cuda
+from pipeline.models.onnx import Device, Session, Where, prepare_cuda
 from pipeline.models.registry import Registry
 from pipeline.models.tensor import to_tensor
 
-CUDA_BATCH = 8
+BATCH_SIZES: Mapping[Where, int] = {"cpu": 1, "cuda": 8, "tensorrt": 8}
+"""Images at once, by device: on a CPU batching gains nothing."""
+_ENGINES = "tensorrt"
 _MAX_NAMES_CHARS = 200_000
 _PX_RANGE = range(16, 4097)
 
@@ -36,12 +38,13 @@ class _Loaded:
 class ModelScorer:
     """One model at one input size. Threads may share it."""
 
-    def __init__(self, loaded: _Loaded, *, width_px: int, height_px: int) -> None:
+    def __init__(self, loaded: _Loaded, *, width_px: int, height_px: int, batch_size: int | None = None) -> None:
         self._loaded = loaded
         self._width_px = width_px
         self._height_px = height_px
         fixed_batch = loaded.session.input_shape[0] is not None
-        self._batch_size = CUDA_BATCH if loaded.session.device == "cuda" and not fixed_batch else 1
+        device = loaded.session.device
+        self._batch_size = 1 if fixed_batch or device == "cpu" else batch_size or BATCH_SIZES[device]
 
     @property
     def weights_sha256(self) -> str:
@@ -62,7 +65,7 @@ class ModelScorer:
 
     @property
     def device(self) -> str:
-        """Where it really runs: `cpu` or `cuda`."""
+        """Where it really runs: `cpu`, `cuda` or `tensorrt`."""
         return self._loaded.session.device
 
     def score(self, images: Sequence[BgrImage]) -> Scored:
@@ -80,6 +83,17 @@ class ModelScorer:
         for first in range(0, len(images), self._batch_size):
             found.extend(self._score_batch(images[first : first + self._batch_size], device_s))
         return Scored(tuple(found), cpu_s=clock() - start, device_s=sum(device_s))
+
+    def tensors(self, images: Iterable[BgrImage]) -> Iterator[NDArray[np.float32]]:
+        """What the model is given for each image, as a batch of one."""
+        spec = self._loaded.spec
+        for image in images:
+            if spec.head is Head.CLASSIFIER:
+                view = classifier.prepare(image, spec.preprocess, input_px=self._width_px)
+            else:
+                width_px, height_px = self._width_px, self._height_px
+                view, _ = yolo.letterbox(image, width_px=width_px, height_px=height_px, preprocess=spec.preprocess)
+            yield to_tensor([view], spec.preprocess)
 
     def _score_batch(self, images: Sequence[BgrImage], device_s: list[float]) -> Iterator[Findings]:
         spec, labels = self._loaded.spec, self._loaded.labels
@@ -99,21 +113,26 @@ class ModelScorer:
 
     def _run(self, views: Sequence[BgrImage], device_s: list[float]) -> NDArray[np.float32]:
         spec = self._loaded.spec
-        batch = to_tensor(views, spec.preprocess)
+        missing = self._batch_size - len(views) if self.device == "tensorrt" else 0  # an engine is for one shape
+        batch = to_tensor([*views, *[views[0]] * missing], spec.preprocess)
         started_s = time.perf_counter()
         output = self._loaded.session.run(batch)
         if self.device != "cpu":
             device_s.append(time.perf_counter() - started_s)
-        if output.ndim == 0 or len(output) != len(views):
-            raise _bad(spec.name, f"its output has shape {output.shape} for a batch of {len(views)}")
-        return output
+        if output.ndim == 0 or len(output) != len(batch):
+            raise _bad(spec.name, f"its output has shape {output.shape} for a batch of {len(batch)}")
+        return output[: len(views)]
 
 
 class ModelStore:
     """Models by name, each loaded once and kept. Threads may share it."""
 
-    def __init__(self, registry: Registry, *, device: Device = "auto", threads: int = 1) -> None:
-        """`threads` is ONNX Runtime's intra-op threads per run. Loads nothing."""
+    def __init__(
+        self, registry: Registry, *, device: Device = "auto", threads: int = 1, batch_size: int | None = None
+    ) -> None:
+        """`threads` is ONNX Runtime's intra-op threads per run; `batch_size` the images at once on an accelerator,
+        None for BATCH_SIZES. Loads nothing."""
+        self._batch_size = batch_size
         self._registry = registry
         self._device: Device = device
         self._threads = threads
@@ -137,7 +156,7 @@ class ModelStore:
             if key not in self._scorers:
                 loaded = self._load(name)
                 width_px, height_px = _input_size(loaded, input_px)
-                scorer = ModelScorer(loaded, width_px=width_px, height_px=height_px)
+                scorer = ModelScorer(loaded, width_px=width_px, height_px=height_px, batch_size=self._batch_size)
                 _try_out(scorer, name)
                 self._models[name] = loaded
                 self._scorers[key] = scorer
@@ -156,7 +175,13 @@ class ModelStore:
         if name in self._models:
             return self._models[name]
         spec = self._registry.spec(name)
-        session = Session(self._registry.weights(name), name=name, device=self._device, threads=self._threads)
+        session = Session(
+            self._registry.weights(name),
+            name=name,
+            device=self._device,
+            threads=self._threads,
+            engines_dir=self._registry.models_dir / _ENGINES,
+        )
         labels = _labels(spec, session.metadata.get("names"))
         stride = session.metadata.get("stride", "")
         stride_px = int(stride) if stride.isdecimal() and 0 < int(stride) <= 256 else spec.stride_px
@@ -223,9 +248,10 @@ def _input_size(loaded: _Loaded, input_px: int | None) -> tuple[int, int]:
 
 
 def _try_out(scorer: ModelScorer, name: str) -> None:
-    """One blank image, so that a model that cannot work fails when it is loaded, not on somebody's video."""
+    """A batch of blank images: a model that cannot work fails when it is loaded, not on somebody's video, and what
+    an accelerator chooses, builds and allocates for its first batch is there when that comes."""
     try:
-        scorer.score([np.zeros((64, 64, 3), dtype=np.uint8)])
+        scorer.score([np.zeros((64, 64, 3), dtype=np.uint8)] * scorer.batch_size)
     except TransientError as error:
         if scorer.device == "cpu":
             raise _bad(name, f"it cannot judge a blank image: {error.detail}") from error

@@ -1,4 +1,4 @@
-"""Detectors of the YOLO family: letterbox, the two output layouts, non-maximum suppression."""
+"""Detectors of the YOLO family: letterbox, the three output layouts, non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -68,10 +68,13 @@ def findings(
 ) -> Findings:
     """What one image's output says: detections best first, at most `spec.max_detections`.
 
-    `output` is (4+C, anchors) for a `yolo` head, (anchors, 5+C) for `yolox`. Raises FatalError(BAD_MODEL)
-    when the shape does not go with the labels and the input, or the numbers are not scores and boxes: that
-    is a broken export, and dropping such rows would turn it into silent negatives.
+    `output` is (4+C, anchors) for a `yolo` head, (anchors, 5+C) for `yolox`, (K, 6) for `end2end`, which has
+    suppressed what overlaps within the model already. Raises FatalError(BAD_MODEL) when the shape does not go
+    with the labels and the input, or the numbers are not scores and boxes: that is a broken export, and dropping
+    such rows would turn it into silent negatives.
     """
+    if spec.head is Head.END2END:
+        return _end2end(output, spec, labels, box)
     if spec.head is Head.YOLO:
         corners, scores = _read_yolo(output, spec.name, labels)
     else:
@@ -88,6 +91,27 @@ def findings(
     at, label, score = at[solid], label[solid], score[solid]
     kept = suppress(at, label, iou=spec.nms_iou, limit=spec.max_detections)
     return Findings(tuple(_detection(labels[label[i]], score[i], at[i]) for i in kept))
+
+
+def _end2end(output: NDArray[np.float32], spec: ModelSpec, labels: Sequence[str], box: Letterbox) -> Findings:
+    """(K, 6): left, top, right, bottom in input pixels, score, class; rows without a finding score 0."""
+    if output.ndim != 2 or output.shape[1] != 6:
+        raise _bad(spec.name, f"its output has shape {output.shape} per image, expected (K, 6)")
+    scores = output[:, 4]
+    if not (scores.min(initial=0.0) >= -1e-3 and scores.max(initial=0.0) <= 1.001):
+        raise _bad(spec.name, "its output holds scores that are not between 0 and 1 (NaN, infinite or logits)")
+    best = np.argsort(-scores, kind="stable")
+    rows = output[best[scores[best] >= spec.min_score]]
+    if not bool(np.isfinite(rows).all()):
+        raise _bad(spec.name, "its output holds boxes or classes that are NaN or infinite")
+    classes = rows[:, 5]
+    if not bool(np.isin(classes, np.arange(len(labels))).all()):
+        raise _bad(spec.name, f"its output names classes that are none of its {len(labels)} labels")
+    at = box.to_image(rows[:, :4])
+    solid = (at[:, 2] > at[:, 0]) & (at[:, 3] > at[:, 1])
+    rows, at = rows[solid][: spec.max_detections], at[solid]
+    found = zip(rows, at, strict=False)
+    return Findings(tuple(_detection(labels[int(row[5])], min(row[4], np.float32(1.0)), where) for row, where in found))
 
 
 def suppress(boxes: NDArray[np.float64], classes: NDArray[np.intp], *, iou: float, limit: int) -> list[int]:

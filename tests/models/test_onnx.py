@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
@@ -9,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from pipeline.errors import FatalError, Reason, TransientError
-from pipeline.models.onnx import Session, cpu_clock, prepare_cuda
+from pipeline.models.onnx import Device, Session, cpu_clock, prepare_cuda, providers_for
 from tests.models import tiny
 
 HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
@@ -49,14 +50,45 @@ def test_cuda_that_quietly_became_a_cpu_is_noticed(monkeypatch: pytest.MonkeyPat
     def quietly(weights: bytes, options: object, **_: object) -> object:
         return real(weights, options, providers=["CPUExecutionProvider"])
 
-    monkeypatch.setattr(
-        onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    )
     monkeypatch.setattr(onnxruntime, "InferenceSession", quietly)
-    with pytest.raises(FatalError, match="libraries could not be loaded") as caught:
-        Session(tiny.channel_means(), name="tiny", device="cuda")
-    assert caught.value.reason is Reason.DEVICE_UNAVAILABLE
+    monkeypatch.setattr(
+        onnxruntime,
+        "get_available_providers",
+        lambda: ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
+    )
+    devices: tuple[Device, ...] = ("cuda", "tensorrt")
+    for device in devices:
+        with pytest.raises(FatalError, match="libraries could not be loaded, and the model would run on cpu") as caught:
+            Session(tiny.channel_means(), name="tiny", device=device)
+        assert caught.value.reason is Reason.DEVICE_UNAVAILABLE
     assert Session(tiny.channel_means(), name="tiny", device="auto").device == "cpu"
+
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+
+
+@pytest.mark.parametrize(
+    ("device", "offered", "tried"),
+    [
+        ("auto", [CPU], [CPU]),
+        ("auto", [TENSORRT, CUDA, CPU], [CUDA, CPU]),
+        ("cpu", [TENSORRT, CUDA, CPU], [CPU]),
+        ("cuda", [TENSORRT, CUDA, CPU], [CUDA, CPU]),
+        ("tensorrt", [TENSORRT, CUDA, CPU], [TENSORRT, CUDA, CPU]),
+    ],
+)
+def test_a_device_is_tried_in_this_order(device: Device, offered: list[str], tried: list[str], tmp_path: Path) -> None:
+    providers = providers_for(device, offered, tmp_path)
+    assert [one if isinstance(one, str) else one[0] for one in providers] == tried
+    if device == "tensorrt":
+        assert providers[0][1] == {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(tmp_path)}
+
+
+@pytest.mark.parametrize(("device", "offered"), [("cuda", [CPU]), ("tensorrt", [CUDA, CPU])])
+def test_a_demanded_device_that_is_not_offered_is_refused(device: Device, offered: list[str]) -> None:
+    with pytest.raises(FatalError, match=f"'{device}' is not available: .* onnxruntime-gpu") as caught:
+        providers_for(device, offered)
+    assert caught.value.reason is Reason.DEVICE_UNAVAILABLE
 
 
 def test_looking_for_cuda_libraries_prints_nothing_to_stdout(

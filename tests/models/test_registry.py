@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import FatalError, Reason, UserError
+from pipeline.errors import FatalError, PermanentError, Reason, UserError
 from pipeline.models.registry import Registry, WeightsStatus
 from tests.models import tiny
 
@@ -50,6 +50,39 @@ def registry(tmp_path: Path, *sources: object) -> Registry:
 def landed(tmp_path: Path) -> list[str]:
     folder = tmp_path / "models"
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_weights_come_from_a_bucket_and_only_with_the_right_content(tmp_path: Path) -> None:
+    asked = list[tuple[str, str]]()
+
+    def read(bucket: str, key: str) -> Iterator[bytes]:
+        asked.append((bucket, key))
+        if key == "gone.onnx":
+            raise PermanentError(Reason.NOT_FOUND, "s3://models/gone.onnx does not exist")
+        yield WEIGHTS[:1000]
+        yield b"?" if key == "wrong.onnx" else WEIGHTS[1000:]
+
+    entry = tiny.fields(WEIGHTS, sources=[{"s3": f"s3://models/{key}"} for key in ("gone.onnx", "wrong.onnx")])
+    catalogue = tiny.catalogue(tmp_path, {"tiny": entry})
+    with pytest.raises(FatalError, match=r"gone\.onnx does not exist; s3://models/wrong\.onnx: SHA-256 is") as caught:
+        Registry(tmp_path / "models", extra_catalog=catalogue, read_object=read).pull("tiny")
+    assert caught.value.reason is Reason.WEIGHTS_ALTERED
+    assert landed(tmp_path) == []
+
+    tiny.catalogue(tmp_path, {"tiny": {**entry, "sources": [{"s3": "s3://models/a/right.onnx"}]}})
+    with pytest.raises(FatalError, match="no object store is configured"):
+        Registry(tmp_path / "models", extra_catalog=catalogue).pull("tiny")
+    told = list[str]()
+    path = Registry(tmp_path / "models", extra_catalog=catalogue, read_object=read).pull("tiny", progress=told.append)
+    assert path.read_bytes() == WEIGHTS
+    assert asked[-1] == ("models", "a/right.onnx")
+    assert "tiny: fetching from s3://models/a/right.onnx" in told
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3://models", "s3://models/", "s3://UPPER/x", "https://x/y"])
+def test_what_names_no_object_is_no_s3_source(tmp_path: Path, url: str) -> None:
+    with pytest.raises(UserError, match="'tiny', sources"):
+        registry(tmp_path, {"s3": url})
 
 
 def test_a_pull_from_a_folder_shows_the_licence_first_and_is_idempotent(tmp_path: Path) -> None:

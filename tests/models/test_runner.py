@@ -12,9 +12,9 @@ from onnx import helper
 from pipeline.cascade.ports import Models
 from pipeline.detections import Box
 from pipeline.errors import FatalError, Reason, UserError
-from pipeline.models.onnx import Device, Session
+from pipeline.models.onnx import Device, Session, Where
 from pipeline.models.registry import Registry
-from pipeline.models.runner import CUDA_BATCH, ModelStore, parse_names
+from pipeline.models.runner import BATCH_SIZES, ModelStore, parse_names
 from tests.models import tiny
 
 IMAGE = np.zeros((32, 64, 3), dtype=np.uint8)
@@ -49,9 +49,9 @@ def test_many_threads_asking_at_once_load_a_model_once(tmp_path: Path, monkeypat
     opened = list[str]()
     real = Session
 
-    def counting(weights: bytes, *, name: str, device: Device, threads: int) -> Session:
+    def counting(weights: bytes, *, name: str, device: Device, threads: int, engines_dir: Path) -> Session:
         opened.append(name)
-        return real(weights, name=name, device=device, threads=threads)
+        return real(weights, name=name, device=device, threads=threads, engines_dir=engines_dir)
 
     monkeypatch.setattr("pipeline.models.runner.Session", counting)
     models = store(tmp_path, DETECTOR)
@@ -94,27 +94,45 @@ def test_a_model_with_a_fixed_batch_of_one_judges_images_one_by_one(tmp_path: Pa
     assert [finding.score(["dog"]) for finding in scored.findings] == pytest.approx([0.7] * 3)
 
 
-def test_on_a_gpu_a_free_batch_is_used_and_a_fixed_one_respected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = list[int]()
-    real = Session.run
+def pretending(device: Where, sizes: list[int]) -> type[Session]:
+    """A session that runs on the CPU and says otherwise."""
 
-    class OnGpu(Session):
-        def __init__(self, weights: bytes, *, name: str, device: Device, threads: int) -> None:
+    class Pretending(Session):
+        def __init__(self, weights: bytes, *, name: str, threads: int, **_: object) -> None:
             super().__init__(weights, name=name, device="cpu", threads=threads)
-            self.device = "cuda"
+            self.device = device
 
         def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
             sizes.append(len(batch))
-            return real(self, batch)
+            return super().run(batch)
 
-    monkeypatch.setattr("pipeline.models.runner.Session", OnGpu)
+    return Pretending
+
+
+@pytest.mark.parametrize(("device", "ran"), [("cpu", [1] * 11), ("cuda", [8, 3]), ("tensorrt", [8, 8])])
+def test_images_go_in_batches_that_suit_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Where, ran: list[int]
+) -> None:
+    sizes = list[int]()
+    monkeypatch.setattr("pipeline.models.runner.Session", pretending(device, sizes))
     scorer = store(tmp_path, DETECTOR).scorer("tiny")
-    assert scorer.batch_size == CUDA_BATCH == 8
+    assert scorer.batch_size == BATCH_SIZES[device]
+    assert sizes == [scorer.batch_size]  # warmed up with the batch that it will get
     sizes.clear()
-    assert len(scorer.score([IMAGE] * 11).findings) == 11
-    assert sizes == [8, 3]
+    scored = scorer.score([IMAGE] * 11)
+    assert [found.score(["cat"]) for found in scored.findings] == pytest.approx([0.9] * 11)
+    assert sizes == ran
+    assert (scored.device_s > 0) == (device != "cpu")
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_a_set_batch_size_is_used_and_a_fixed_one_respected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Where
+) -> None:
+    monkeypatch.setattr("pipeline.models.runner.Session", pretending(device, []))
+    store(tmp_path, DETECTOR)
+    registry = Registry(tmp_path / "models", extra_catalog=tmp_path / "extra.yaml")
+    assert ModelStore(registry, batch_size=32).scorer("tiny").batch_size == 32
     fixed = tiny.says(tiny.yolo_output((16, 16, 8, 8, (0.9, 0.0))), batch=1, metadata=NAMES)
     assert store(tmp_path, fixed).scorer("tiny").batch_size == 1
 
@@ -133,6 +151,31 @@ def test_a_size_that_the_model_cannot_take_is_the_users_mistake(
 ) -> None:
     with pytest.raises(UserError, match=said):
         store(tmp_path, weights).scorer("tiny", input_px)
+
+
+def test_an_end_to_end_model_has_suppressed_already(tmp_path: Path) -> None:
+    output = np.zeros((5, 6), dtype=np.float32)
+    output[1] = [8, 8, 24, 24, 0.6, 0]
+    output[2] = [9, 8, 25, 24, 0.8, 0]
+    weights = tiny.says(output, metadata=NAMES)
+    (found,) = store(tmp_path, weights, head="end2end").scorer("tiny").score([IMAGE]).findings
+    assert [(one.label, round(one.score, 2), one.box) for one in found.detections] == [
+        ("cat", 0.8, Box(18.0, 0.0, 50.0, 32.0)),
+        ("cat", 0.6, Box(16.0, 0.0, 48.0, 32.0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [(4, np.nan, "scores"), (4, 7.0, "scores"), (5, 2.0, "labels"), (5, 0.5, "labels"), (0, np.inf, "infinite")],
+)
+def test_an_end_to_end_model_that_makes_no_sense_is_refused(
+    tmp_path: Path, column: int, value: float, said: str
+) -> None:
+    output = np.array([[8, 8, 24, 24, 0.6, 0]], dtype=np.float32)
+    output[0, column] = value
+    with pytest.raises(FatalError, match=said):
+        store(tmp_path, tiny.says(output, metadata=NAMES), head="end2end").scorer("tiny")
 
 
 def test_labels_come_from_the_metadata_before_the_catalogue(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from rich.table import Table
 
+from pipeline.models.export import Exported
 from pipeline.models.registry import Registry, WeightsStatus
 from workers.analysis import active_policy, open_registry
 from workers.cli.console import stdout
@@ -71,6 +74,44 @@ def verify(names: tuple[str, ...]) -> None:
         click.echo(f"{name}: {status.value}")
     if wrong:
         raise click.exceptions.Exit(1)
+
+
+@models.command()
+@click.argument("model")
+@click.option("--name", help="Its name in the catalogue.  [default: that of MODEL]")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("models"), show_default=True)
+@click.option("--input-px", type=click.IntRange(32, 4096), default=640, show_default=True, help="Side of the input.")
+@click.option("--label", "labels", multiple=True, help="What an open-vocabulary model is to look for; repeatable.")
+@click.option("--precision", type=click.Choice(["fp32", "fp16", "int8"]), default="fp32", show_default=True)
+@click.option("--images", type=click.Path(exists=True, file_okay=False, path_type=Path), help="To check fp16, int8 on.")
+def export(
+    model: str, name: str | None, out: Path, input_px: int, labels: tuple[str, ...], precision: str, images: Path | None
+) -> None:
+    """Export MODEL to ONNX through Ultralytics, with its entry for the catalogue.
+
+    MODEL is a file (.pt, or .yaml for random weights) or a name that Ultralytics knows. Needs the extra `export`.
+    """
+    from pipeline.models import export as exporting
+    from pipeline.models.pictures import pictures_in
+    from pipeline.models.precision import reduced
+
+    shown = pictures_in(images) if images else []
+    named = name or Path(model).stem
+    made = exporting.export(model, named, out.absolute(), input_px=input_px, labels=labels)
+    _tell(made)
+    if precision in {"fp16", "int8"}:
+        smaller, moved = reduced(made, "fp16" if precision == "fp16" else "int8", shown)
+        _tell(smaller)
+        click.echo(
+            f"{smaller.name}: over {moved.images} images scores moved by {moved.mean:.4f} in the mean, "
+            f"{moved.largest:.4f} at most ({moved.worst_label or 'nothing was seen'})"
+        )
+
+
+def _tell(made: Exported) -> None:
+    click.echo(f"{made.name}: licence {made.entry['licence']}. {made.entry['licence_note']}", err=True)
+    click.echo(f"{made.name}: {made.weights}, catalogue {made.catalogue}")
+    click.echo(f"{made.name}: {made.entry['sha256']}")
 
 
 def _chosen(registry: Registry, names: tuple[str, ...], everything: bool) -> list[str]:
