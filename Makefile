@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check lint fuzz bench bench-keyframes bench-transnet docs up down format models clean
+.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-transnet docs up down format models clean
 
 setup: $(STAMP)
 
@@ -19,6 +19,17 @@ demo: setup            ## real clips, from upload to decision, on this machine
 
 test: setup            ## all tests
 	$(BIN)/pytest --numprocesses=auto
+
+# Torch comes first, from where pip is told to find it (a CPU build is enough): EXPORT_TORCH=...
+# Ultralytics would bring OpenCV with a display, so it comes without its dependencies, and they by name.
+EXPORT_VENV ?= .venv-export
+EXPORT_TORCH ?= torch==2.13.0 torchvision==0.28.0
+test-export:           ## real exports through Ultralytics, offline, in an environment of their own
+	$(PYTHON) -m venv $(EXPORT_VENV)
+	$(EXPORT_VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[local,dev]' $(firstword $(EXPORT_TORCH))
+	$(EXPORT_VENV)/bin/pip install --quiet --no-deps --constraint constraints.txt ultralytics $(wordlist 2,9,$(EXPORT_TORCH))
+	$(EXPORT_VENV)/bin/pip install --quiet --constraint constraints.txt matplotlib pillow polars psutil requests scipy
+	VIDEOSIEVE_TEST_EXPORT=1 $(EXPORT_VENV)/bin/python -m pytest -n0 tests/export
 
 check: setup lint      ## lint, types, import contracts, tests: what CI runs
 	$(BIN)/pytest --numprocesses=auto
@@ -74,4 +85,4 @@ models: setup          ## fetch the weights of the active policy
 	$(BIN)/videosieve models pull
 
 clean:
-	rm -rf $(VENV) demo-output fuzz-output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(EXPORT_VENV) demo-output fuzz-output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

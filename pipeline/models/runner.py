@@ -64,7 +64,7 @@ class ModelScorer:
         return self._loaded.labels
 
     @property
-    def device(self) -> str:
+    def device(self) -> Where:
         """Where it really runs: `cpu`, `cuda` or `tensorrt`."""
         return self._loaded.session.device
 
