@@ -39,6 +39,8 @@ LOOK_AHEAD_BYTES = 32 * 2**20
 HOLD_GROWTH, HOLD_GROWS_AFTER, HOLD_MAX_S = 1.1, 10, 900.0
 """A message that came often is hidden for longer, so that ten days of waiting for its turn do not use up the queue's
 `maxReceiveCount` of 1000."""
+RENEW_AT = 500
+"""A message that is put off and came this often is sent anew: at 1000 receives SQS would take it for poison."""
 OUTAGE_DELAY_S = 10.0
 """What failed while a breaker is open comes back soon after it closes."""
 DIG_PAUSE_S = 0.02
@@ -347,8 +349,12 @@ class Consumer:
             delay_s = min(found.delay_s for found in dispositions if found.action is Action.RETRY)
             if not self._gate.is_open():  # nothing is received meanwhile, so waiting longer would spare nobody
                 delay_s = min(delay_s, OUTAGE_DELAY_S)
+            delay_s *= random.uniform(*JITTER)  # noqa: S311 - jitter, not a secret
             self._flights.land(flight)
-            flight.queue.hide(flight.message, delay_s * random.uniform(*JITTER))  # noqa: S311 - jitter, not a secret
+            if flight.message.receive_count >= RENEW_AT:
+                flight.queue.renew(flight.message, delay_s=delay_s)
+            else:
+                flight.queue.hide(flight.message, delay_s)
         else:
             self._count(flight, Action.ACKNOWLEDGE)
             flight.is_landing = True

@@ -100,7 +100,7 @@ def redrive(queues: Queues, ledger: Ledger, wanted: Filter, *, who: str, progres
         for letter in letters:
             if letter.run_id is not None:
                 _requeue(ledger, letter.run_id, who)
-            lanes.get(letter.source, queues.uploads).send(letter.message.body)
+            lanes.get(letter.source, queues.uploads).send(letter.message.body, group=letter.message.group)
             queues.dead_letter.delete(letter.message)
             progress(letter)
     return len(letters)

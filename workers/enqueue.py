@@ -14,6 +14,7 @@ from pipeline.media import ObjectRef
 from pipeline.runs import Lane, Registered
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.queue import Queue
+from workers.fairness import tenant_of
 
 
 def enqueue_new(ledger: Ledger, queue: Queue, policy: Policy, lane: Lane, refs: Sequence[ObjectRef]) -> int:
@@ -37,5 +38,5 @@ def send(ledger: Ledger, queue: Queue, registered: Sequence[Registered], decisio
         VideoMessage.of(run.ref, decision_hash=decision_hash, trace_id=run.trace_id).model_dump_json(exclude_none=True)
         for run in registered
     ]
-    queue.send_many(bodies)
+    queue.send_many(bodies, [tenant_of(run.ref.key) for run in registered])
     ledger.mark_enqueued([run.run_id for run in registered])

@@ -34,6 +34,7 @@ from pipeline.runs import Busy, Claimed, Commit, Settled
 from pipeline.verdict import RunState
 from workers.bootstrap import Services
 from workers.counting import count_costs, count_outcome
+from workers.fairness import tenant_of
 from workers.flight import Flight
 from workers.logs import get_logger
 from workers.metrics import Metrics
@@ -150,7 +151,7 @@ class Screener:
     def _escalate(self, ref: ObjectRef, policy: Policy, trace_id: str | None) -> None:
         """Send the run on to the judging workers. Committed before: a message too many finds the run judged."""
         message = VideoMessage.of(ref, decision_hash=policy.decision_hash, trace_id=trace_id)
-        self.services.queues.escalation.send(message.model_dump_json(exclude_none=True))
+        self.services.queues.escalation.send(message.model_dump_json(exclude_none=True), group=tenant_of(ref.key))
 
     def _resolved(self, ref: ObjectRef) -> ObjectRef:
         """`ref` with its version and size; asks S3 only where the message did not carry them."""
@@ -255,6 +256,7 @@ class Screener:
         self.services.queues.dead_letter.send(
             body.model_dump_json(exclude_none=True),
             {"reason": reason.value, "detail": detail[:256], "source": flight.queue.name, "run_id": run_id},
+            group=flight.tenant,
         )
 
     def _watched(self, decided: Disposition, error: VideosieveError | None) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from botocore import exceptions as boto
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_HIDE_S = 11 * 3600
 """SQS ends a message's invisibility 12 hours after it was received; an hour is left for the work before."""
+MAX_DELAY_S = 900
 BATCH_MESSAGES = 10
 BATCH_BYTES = 256 * 1024
 SEND_ATTEMPTS = 5
@@ -31,6 +33,7 @@ _STALE_RECEIPT = {
     "AWS.SimpleQueueService.MessageNotInflight",
     "InvalidParameterValue",
 }
+_NO_GROUPS = {"InvalidParameterValue", "UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation"}
 _NOT_IN_MESSAGES = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What SQS refuses: everything that XML cannot hold."""
 
@@ -70,6 +73,7 @@ class Queue:
         self.name = name
         self._client = client
         self._known_url: str | None = None
+        self._takes_groups = True
 
     def receive(self, *, max_messages: int = 10, wait_s: int, visibility_s: int) -> list[Message]:
         """Up to 10 messages, after waiting up to `wait_s` (at most 20) for the first."""
@@ -121,25 +125,57 @@ class Queue:
             ),
         )
 
-    def send(self, body: str, attributes: Mapping[str, str] | None = None, *, delay_s: int = 0) -> None:
+    def send(
+        self,
+        body: str,
+        attributes: Mapping[str, str] | None = None,
+        *,
+        delay_s: int = 0,
+        group: str | None = None,
+    ) -> None:
+        """`group` is whose message it is: SQS's fair queues then let no group's backlog hold up the others."""
+        request: Any = {
+            "MessageBody": body,
+            "DelaySeconds": delay_s,
+            "MessageAttributes": _attributes(attributes or {}),
+        }
+        whose: Any = {"MessageGroupId": group}
         with translated(Reason.QUEUE_UNAVAILABLE, f"queue {self.name}"):
-            self._client.send_message(
-                QueueUrl=self._url(),
-                MessageBody=body,
-                DelaySeconds=delay_s,
-                MessageAttributes=_attributes(attributes or {}),
+            self._grouped(
+                group is not None,
+                lambda with_group: self._client.send_message(
+                    QueueUrl=self._url(), **request, **(whose if with_group else {})
+                ),
             )
 
-    def send_many(self, bodies: Sequence[str]) -> None:
-        """Send all, in batches. On an error some may have been sent, so consumers must bear repetitions."""
+    def send_many(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> None:
+        """Send all, in batches; `groups`, where given, says whose each one is. On an error some may have been sent, so
+        consumers must bear repetitions."""
+        start = 0
         for batch in _batches(bodies):
-            self._send_batch(batch)
+            self._send_batch(batch, groups[start : start + len(batch)])
+            start += len(batch)
+
+    def renew(self, message: Message, *, delay_s: float = 0) -> bool:
+        """Send a message again and delete it: the copy's receives count from none, so that however often it has to
+        wait, it does not reach the queue's `maxReceiveCount`. What `delete` returned."""
+        self.send(
+            message.body, message.attributes, delay_s=max(0, min(MAX_DELAY_S, round(delay_s))), group=message.group
+        )
+        return self.delete(message)
 
     def dead_letter(self, message: Message, dead_letters: Queue, *, reason: Reason, detail: str) -> bool:
         """Set a message aside with why, then delete it here; what `delete` returned."""
         why = {"reason": reason.value, "detail": detail, "source": self.name}
         dead_letters.send(message.body, message.attributes | why)
         return self.delete(message)
+
+    def _post(self, bodies: Mapping[int, str], groups: Sequence[str], with_groups: bool) -> Any:
+        entries: Any = [
+            {"Id": str(number), "MessageBody": body, **({"MessageGroupId": groups[number]} if with_groups else {})}
+            for number, body in bodies.items()
+        ]
+        return self._client.send_message_batch(QueueUrl=self._url(), Entries=entries)
 
     def depth(self) -> Depth:
         with translated(Reason.QUEUE_UNAVAILABLE, f"queue {self.name}"):
@@ -191,15 +227,27 @@ class Queue:
             raise failure
         return done
 
-    def _send_batch(self, bodies: Sequence[str]) -> None:
+    def _grouped(self, has_groups: bool, send: Callable[[bool], Any]) -> Any:
+        """Send with message groups, and without where this SQS knows them on FIFO queues only."""
+        if not has_groups or not self._takes_groups:
+            return send(False)
+        try:
+            answer = send(True)
+            if not any(entry.get("Code") in _NO_GROUPS for entry in answer.get("Failed", [])):
+                return answer
+        except boto.ClientError as error:
+            if code_of(error) not in _NO_GROUPS:
+                raise
+        answer = send(False)
+        self._takes_groups = False  # only now: it was the group, as without it all is well
+        return answer
+
+    def _send_batch(self, bodies: Sequence[str], groups: Sequence[str]) -> None:
         """Send up to 10, sending those again that SQS did not take."""
         waiting = dict(enumerate(bodies))
         for attempt in range(SEND_ATTEMPTS):
             with translated(Reason.QUEUE_UNAVAILABLE, f"queue {self.name}"):
-                response = self._client.send_message_batch(
-                    QueueUrl=self._url(),
-                    Entries=[{"Id": str(number), "MessageBody": body} for number, body in waiting.items()],
-                )
+                response = self._grouped(bool(groups), partial(self._post, waiting, groups))
             failed = response.get("Failed", [])
             for entry in failed:
                 if entry["SenderFault"]:

@@ -230,3 +230,95 @@ def test_messages_and_objects_survive_a_restart_and_the_clients_recover(data_dir
         assert store.get("kept", "k") == b"kept"
         store.close()
         connected.close()
+
+
+def test_a_message_tells_whose_it_is(queue: Queue) -> None:
+    queue.send("one", group="tenant-1")
+    queue.send_many(["two", "three"], ["tenant-2", "tenant-3"])
+    queue.send("four")
+    found = {message.body: message.group for message in receive_all(queue, 4)}
+    assert found == {"one": "tenant-1", "two": "tenant-2", "three": "tenant-3", "four": None}
+
+
+def test_groups_stay_with_their_messages_over_batches(queue: Queue) -> None:
+    bodies = [str(number) for number in range(25)]
+    queue.send_many(bodies, [f"group-{body}" for body in bodies])
+    assert all(message.group == f"group-{message.body}" for message in receive_all(queue, 25))
+
+
+@pytest.mark.parametrize("per_entry", [True, False])
+def test_an_sqs_without_fair_queues_gets_the_messages_without_groups(
+    clients: Clients, queue: Queue, monkeypatch: pytest.MonkeyPatch, per_entry: bool
+) -> None:
+    real_one, real_many = clients.sqs.send_message, clients.sqs.send_message_batch
+    refused: list[str] = []
+
+    def one(**request: Any) -> Any:
+        if "MessageGroupId" in request:
+            refused.append(request["MessageBody"])
+            raise ClientError({"Error": {"Code": "InvalidParameterValue"}}, "SendMessage")
+        return real_one(**request)
+
+    def many(**request: Any) -> Any:
+        if any("MessageGroupId" in entry for entry in request["Entries"]):
+            refused.extend(entry["MessageBody"] for entry in request["Entries"])
+            if not per_entry:
+                raise ClientError({"Error": {"Code": "InvalidParameterValue"}}, "SendMessageBatch")
+            failed = [{"Id": e["Id"], "SenderFault": True, "Code": "InvalidParameterValue"} for e in request["Entries"]]
+            return {"Failed": failed, "Successful": []}
+        return real_many(**request)
+
+    monkeypatch.setattr(clients.sqs, "send_message", one)
+    monkeypatch.setattr(clients.sqs, "send_message_batch", many)
+    queue.send_many(["a", "b"], ["t", "t"])
+    queue.send_many(["c"], ["t"])
+    queue.send("d", group="t")
+    assert sorted(message.body for message in receive_all(queue, 4)) == ["a", "b", "c", "d"]
+    assert refused == ["a", "b"]  # asked once, then remembered
+
+
+def test_a_renewed_message_is_another_with_the_same_words_and_counts_from_none(queue: Queue) -> None:
+    queue.send("body", {"trace_id": "t"}, group="tenant")
+    (first,) = queue.receive(wait_s=2, visibility_s=30)
+    assert queue.renew(first)
+    (second,) = queue.receive(wait_s=2, visibility_s=30)
+    assert (second.body, second.attributes, second.group, second.receive_count) == (
+        "body",
+        {"trace_id": "t"},
+        "tenant",
+        1,
+    )
+    assert second.message_id != first.message_id
+    assert queue.depth() == {"visible": 0, "in_flight": 1, "delayed": 0}
+
+
+def test_messages_are_hidden_and_deleted_in_batches_and_stale_receipts_are_counted(queue: Queue) -> None:
+    queue.send_many([str(number) for number in range(23)])
+    messages = receive_all(queue, 23)
+    assert queue.hide_many(messages, 0) == 23
+    again = receive_all(queue, 23)
+    assert queue.delete_many(messages[:5]) == 0  # the receipts of the first delivery
+    assert queue.delete_many(again) == 23
+    assert queue.delete_many(again) == 0
+    assert queue.depth() == {"visible": 0, "in_flight": 0, "delayed": 0}
+
+
+def test_a_batch_that_fails_does_not_keep_the_others_from_being_deleted(
+    clients: Clients, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send_many([str(number) for number in range(20)])
+    messages = receive_all(queue, 20)
+    real = clients.sqs.delete_message_batch
+    calls: list[int] = []
+
+    def failing_first(**request: Any) -> Any:
+        calls.append(len(request["Entries"]))
+        if len(calls) == 1:
+            raise ClientError({"Error": {"Code": "InternalError"}}, "DeleteMessageBatch")
+        return real(**request)
+
+    monkeypatch.setattr(clients.sqs, "delete_message_batch", failing_first)
+    with pytest.raises(TransientError):
+        queue.delete_many(messages)
+    assert calls == [10, 10]
+    assert queue.depth()["in_flight"] == 10

@@ -60,6 +60,7 @@ class FakeQueue(Queue):
         self.hidden: list[tuple[str, float]] = []
         self.deleted: list[str] = []
         self.dead: list[tuple[str, str, str]] = []
+        self.renewed: list[tuple[str, float]] = []
         self.deletes: list[int] = []
         self.hides: list[int] = []
         self.receive_count = 1
@@ -98,6 +99,10 @@ class FakeQueue(Queue):
             self.deletes.append(len(messages))
             self.deleted += [message.body for message in messages]
         return len(messages)
+
+    def renew(self, message: Message, *, delay_s: float = 0) -> bool:
+        self.renewed.append((message.body, delay_s))
+        return True
 
     def hide_many(self, messages: Sequence[Message], seconds: float) -> int:
         with self._lock:

@@ -27,7 +27,8 @@ class Sink(Queue):
         self.sent: list[str] = []
         self.faults = list(faults)
 
-    def send_many(self, bodies: Sequence[str]) -> None:
+    def send_many(self, bodies: Sequence[str], groups: Sequence[str] = ()) -> None:
+        assert len(groups) == len(bodies)
         if self.faults:
             raise self.faults.pop(0)
         self.sent += bodies

@@ -14,7 +14,7 @@ from pipeline.events import VideoEvent
 from pipeline.verdict import RunState
 from tests.workers.fakes import DONE, FakeHandler, World, own, s3, wait_until
 from workers import consumer as consumer_module
-from workers.consumer import HOLD_GROWS_AFTER, HOLD_GROWTH, HOLD_MAX_S, HOLD_S, JITTER, OUTAGE_DELAY_S
+from workers.consumer import HOLD_GROWS_AFTER, HOLD_GROWTH, HOLD_MAX_S, HOLD_S, JITTER, OUTAGE_DELAY_S, RENEW_AT
 from workers.flight import Flight
 
 TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
@@ -392,3 +392,12 @@ def test_deletes_go_ten_to_a_request() -> None:
     world.consume()
     assert len(world.uploads.deleted) == 40
     assert len(world.uploads.deletes) <= 20
+
+
+def test_a_message_that_came_very_often_and_has_to_wait_again_is_sent_anew() -> None:
+    world = World(uploads=[own("a")], handler=FakeHandler(a=retry(100)))
+    world.uploads.receive_count = RENEW_AT
+    world.consume()
+    ((body, delay_s),) = world.uploads.renewed
+    assert body == own("a")
+    assert 80 <= delay_s <= 120
