@@ -72,6 +72,13 @@ $(VENV)-transnet/.installed:
 bench-vlm: setup       ## our side of a request to a VLM: processor time, pictures included
 	$(BIN)/python -m tests.bench.vlm $(BENCH_ARGS)
 
+# at most six minutes on two quiet cores; FLEET_ARGS="--quick", "--corpus DIR", "--workers 2", …
+bench-fleet: $(VENV)/.bench-installed models
+	$(BIN)/python -m tests.fleet.bench $(FLEET_ARGS)
+
+chaos: setup           ## workers killed, services restarted: every video must have exactly one outcome
+	$(BIN)/python -m tests.fleet.chaos $(CHAOS_ARGS)
+
 docs: setup            ## rewrite the generated reference pages
 	$(BIN)/python docs/generate.py
 

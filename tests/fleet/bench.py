@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -155,8 +155,18 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         with Stand(folder / name, settings) as stand:
             phases[name] = run_phase(stand, name, chosen, options.videos, options.workers)
         say(f"{name}: {phases[name].videos_per_s:.2f} videos/s, {phases[name].worker_cpu_s:.3f} CPU s a video")
+    return result_of(options.workers, clips, bounds, phases)
+
+
+def result_of(
+    workers: int,
+    clips: Mapping[str, Sequence[Path]],
+    bounds: Mapping[str, limits.GroupLimits],
+    phases: Mapping[str, Phase],
+) -> dict[str, Any]:
+    """Everything that was measured, as it is written to JSON."""
     return {
-        "workers": options.workers,
+        "workers": workers,
         "clips": {group: [f"{path.name} {path.stat().st_size}" for path in paths] for group, paths in clips.items()},
         "limits": {group: asdict(found) for group, found in bounds.items()},
         "phases": {name: asdict(phase) for name, phase in phases.items()},

@@ -36,7 +36,7 @@ def _key(tenant: int, number: int) -> str:
     return f"uploads/{UUID(int=tenant)}/{UUID(int=number)}/clip.mp4"
 
 
-def run(videos: int, workers: int, folder: Path) -> dict[str, Any]:
+def run(videos: int, workers: int, folder: Path, *, small: int = SMALL) -> dict[str, Any]:
     settings = footage.colour_policy(folder / "weights") | {slow_worker.SLEEP_S: str(VIDEO_S)}
     clips = itertools.cycle(footage.short_clips(folder / "clips"))
     expected: dict[str, Clip] = {}
@@ -47,15 +47,15 @@ def run(videos: int, workers: int, folder: Path) -> dict[str, Any]:
         expected |= warm
         _upload(stand, warm)
         stand.wait_until_settled(len(expected), timeout_s=60, every_s=0.05)
-        idle = {_key(100 + number, number): next(clips) for number in range(SMALL)}
+        idle = {_key(100 + number, number): next(clips) for number in range(small)}
         idle_s = _one_by_one(stand, idle)
         expected |= idle
         flood = {_key(1, number): next(clips) for number in range(videos)}
         expected |= flood
         flood_s = _upload(stand, flood)
-        small = {_key(200 + number, number): next(clips) for number in range(SMALL)}
-        expected |= small
-        waits_s = _together(stand, small)
+        others = {_key(200 + number, number): next(clips) for number in range(small)}
+        expected |= others
+        waits_s = _together(stand, others)
         left = len(expected) - stand.books.settled()
         everything = stand.wait_until_settled(len(expected), timeout_s=120 + left * VIDEO_S)
         stand.wait_until_empty(30)

@@ -15,7 +15,7 @@ from pipeline.errors import Reason, VideosieveError
 from pipeline.media import BgrImage
 from pipeline.models.registry import Registry
 from pipeline.video.synthesis import write_clip
-from tests.bench.corpus import CACHE, FULL, QUICK, SEEDS, encode
+from tests.bench.corpus import FULL, QUICK, SEEDS, Target, encode, folder_of
 from tests.bench.scripts import script
 from tests.clips import moving_frames, truncated, write_audio_only, write_numbered
 from tests.models import tiny
@@ -55,7 +55,7 @@ def long_clips(corpus: Path | None, *, quick: bool = False) -> dict[str, list[Pa
             raise SystemExit(f"{corpus} lacks files called *_web.mp4 or *_phone.mp4")
         return found
     scale = QUICK if quick else FULL
-    folder = CACHE / scale.name / "development"
+    folder = folder_of(scale, "development")
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(folder, kind, number, quick) for number in range(1 if quick else 2) for kind in ("edit", "static")]
     with ProcessPoolExecutor(2) as pool:
@@ -67,7 +67,9 @@ def _make(task: tuple[Path, str, int, bool]) -> str:
     folder, kind, number, quick = task
     cv2.setNumThreads(1)
     scale, name = QUICK if quick else FULL, f"{kind}{number}"
-    missing = tuple(group for group in GROUPS if not (folder / f"{name}_{group}.json").exists())
+    missing = [
+        Target(group, group, group, scale.size_px) for group in GROUPS if not (folder / f"{name}_{group}.json").exists()
+    ]
     if missing:
         seed = SEEDS["development"] * 1000 + number
         encode(folder, name, script(kind, seed, scale.duration_s, scale.size_px), missing)

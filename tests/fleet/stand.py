@@ -27,6 +27,7 @@ WIRING = Wiring(
     artifacts="fleet-artifacts",
     uploads="fleet-uploads",
     backfill="fleet-backfill",
+    escalation="fleet-escalation",
     dead_letter="fleet-dead-letter",
 )
 
@@ -147,6 +148,7 @@ class Stand:
             "VIDEOSIEVE_STORAGE__ARTIFACTS_BUCKET": WIRING.artifacts,
             "VIDEOSIEVE_QUEUES__UPLOADS": WIRING.uploads,
             "VIDEOSIEVE_QUEUES__BACKFILL": WIRING.backfill,
+            "VIDEOSIEVE_QUEUES__ESCALATION": WIRING.escalation,
             "VIDEOSIEVE_QUEUES__DEAD_LETTER": WIRING.dead_letter,
             "VIDEOSIEVE_LOG__FORMAT": "json",
         }
