@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.cascade.cascade import run_cascade
+from pipeline.cascade.cascade import load_scorer, run_cascade
 from pipeline.cascade.policy import Policy
 from pipeline.jpeg import encode_jpeg
-from pipeline.media import Extraction
+from pipeline.media import BgrImage, Extraction
 from pipeline.models.runner import ModelStore
 from pipeline.video import extract
 from pipeline.video.decode import SampleDecoder
@@ -45,6 +45,7 @@ class GroupLimits:
     jpeg_cpu_s: float
     keyframes: float
     mid_share: float
+    mid_image_cpu_s: float
     child: dict[str, float]
     usual_cpu_s: float | None
 
@@ -78,9 +79,16 @@ def measure(clips: Sequence[Path], policy: Policy, models: ModelStore, *, rounds
         jpeg_cpu_s=jpeg_s,
         keyframes=len(images) / len(clips),
         mid_share=later / len(images),
+        mid_image_cpu_s=_mid_image_cpu_s(policy, models, images),
         child=_child_shares(clips, policy),
         usual_cpu_s=_usual_cpu_s(clips[:usual], judging),
     )
+
+
+def _mid_image_cpu_s(policy: Policy, models: ModelStore, images: Sequence[BgrImage]) -> float:
+    """CPU seconds of the stages after the first on one keyframe that reaches them; 0 where there is none."""
+    scorers = [load_scorer(models, stage, policy) for stage in policy.decision.stages[1:]]
+    return sum(scorer.score(images).cpu_s for scorer in scorers) / len(images)
 
 
 def _on_all_cores(work: Callable[[Any], Any], items: Sequence[Any]) -> tuple[list[Any], Limit]:

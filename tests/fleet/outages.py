@@ -141,6 +141,7 @@ def run(kind: str, seconds: float, folder: Path, *, workers: int = 2, per_s: flo
         for worker in stand.living():
             worker.terminate()
             worker.wait(60)
+        stand.command("reconcile", "--older-than", "1")  # artifacts of attempts that the outage ended
         found = account(stand, expected)
         events = Counter(str(event.get("event")) for worker in stand.workers for event in worker.events())
     shown = _shown(sampler.rows, times, recovered_s)
