@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -53,24 +54,30 @@ class Books:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._lock = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
 
     def close(self) -> None:
+        with self._lock:
+            self._forget()
+
+    def rows(self, statement: str, *values: object) -> Sequence[Any]:
+        """All rows. Raises psycopg.Error while the database cannot be reached. Threads may share it."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = psycopg.connect(
+                        self._url, autocommit=True, connect_timeout=3, row_factory=namedtuple_row
+                    )
+                return self._connection.execute(statement.encode(), values).fetchall()
+            except psycopg.Error:
+                self._forget()
+                raise
+
+    def _forget(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def rows(self, statement: str, *values: object) -> Sequence[Any]:
-        """All rows. Raises psycopg.Error while the database cannot be reached."""
-        try:
-            if self._connection is None:
-                self._connection = psycopg.connect(
-                    self._url, autocommit=True, connect_timeout=3, row_factory=namedtuple_row
-                )
-            return self._connection.execute(statement.encode(), values).fetchall()
-        except psycopg.Error:
-            self.close()
-            raise
 
     def runs(self) -> list[Run]:
         return [
