@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-transnet docs up down format models clean
+.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-fleet bench-transnet bench-vlm chaos docs up down format models clean
 
 setup: $(STAMP)
 
