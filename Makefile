@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-fleet bench-transnet bench-vlm chaos docs up down format models clean
+.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-cascade bench-fleet bench-transnet bench-vlm chaos docs up down format models clean
 
 setup: $(STAMP)
 
@@ -69,6 +69,10 @@ $(VENV)-transnet/.installed:
 	@touch $@
 
 # BENCH_ARGS="--requests 100"; about two minutes
+# CLIPS=DIR takes a folder of videos instead of the demo's; BENCH_ARGS="--quick" shows that it works
+bench-cascade: $(VENV)/.bench-installed ## what the cascade saves, at three settings of a policy, and how often it agrees
+	$(BIN)/python -m tests.bench.cascade $(if $(CLIPS),--clips "$(CLIPS)") $(BENCH_ARGS)
+
 bench-vlm: setup       ## our side of a request to a VLM: processor time, pictures included
 	$(BIN)/python -m tests.bench.vlm $(BENCH_ARGS)
 

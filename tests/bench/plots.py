@@ -18,7 +18,7 @@ _SHEET_COLUMNS = 3
 _CAPTION_PX = 20
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
     importlib.import_module("matplotlib").use("svg")
     plots: Any = importlib.import_module("matplotlib.pyplot")
     plots.rcParams.update({"svg.hashsalt": "videosieve", "font.size": 9, "axes.spines.top": False})
@@ -27,7 +27,7 @@ def _pyplot() -> Any:
 
 def plot_budget(pools: Sequence[Pool], path: Path) -> None:
     """Cut F1 and onset recall against mean CPU seconds as the decoding budget varies, the baselines beside."""
-    plots = _pyplot()
+    plots = pyplot()
     figure, (left, right) = plots.subplots(1, 2, figsize=(10, 4))
     for number, pool in enumerate(pools):
         points = curve(pool)
@@ -43,12 +43,12 @@ def plot_budget(pools: Sequence[Pool], path: Path) -> None:
         axes.set(xscale="log", xlabel="CPU s a clip", title=title, ylim=(0, 1.03))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_cost(pools: Sequence[Pool], path: Path) -> None:
     """CPU seconds a clip by method, the median of each group."""
-    plots = _pyplot()
+    plots = pyplot()
     figure, axes = plots.subplots(figsize=(8, 3.5))
     methods = list(dict.fromkeys(method for pool in pools for method in pool.methods()))
     for number, method in enumerate(methods):
@@ -59,13 +59,13 @@ def plot_cost(pools: Sequence[Pool], path: Path) -> None:
     axes.set_xticks(range(len(pools)), [f"{pool.label}\n{pool.group}" for pool in pools])
     axes.legend(fontsize=7)
     axes.grid(alpha=0.3, axis="y")
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
-    _pyplot().close(figure)
+    pyplot().close(figure)
 
 
 def write_sheet(path: Path, images: Sequence[bytes], keyframes: Sequence[tuple[float, str]] = ()) -> None:

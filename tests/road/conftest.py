@@ -60,6 +60,28 @@ commercial:
   prices: {cpu_second: 0.00001, vlm: {token_in: 0.000001}, review_minute: 0.1}
 """
 
+TIERS = """
+schema_version: 2
+name: tiers
+decision:
+  keyframes: {per_minute: 60, min_gap_s: 0.2}
+  models: {means: CHEAP, mid: MID}
+  questions:
+    red: {text: "Is it red?"}
+  stages:
+    - name: cheap
+      model: means
+      answers:
+        red: {labels: [red], positive_at: 0.7, negative_at: 0.3}
+    - name: dear
+      model: mid
+      answers:
+        red: {labels: [red], positive_at: 0.5, negative_at: 0.45}
+commercial:
+  owner: colour-team
+  prices: {cpu_second: 0.001, vlm: {token_in: 0.000001}, review_minute: 0.1}
+"""
+
 RED, BLUE, PURPLE = (0, 0, 255), (255, 0, 0), (128, 0, 128)
 
 
@@ -73,14 +95,23 @@ def colour_clip(path: Path, bgr: tuple[int, int, int], *, frames: int = 12) -> P
 
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model that says how blue, green and red an image is, its catalogue and a policy."""
+    """A folder with two models that say how blue, green and red an image is, their catalogue, a policy for one and one
+    for both."""
     folder = tmp_path_factory.mktemp("weights")
     model = tiny.channel_means()
     (folder / "tiny.onnx").write_bytes(model)
     fields = tiny.fields(
         model, head="classifier", labels=["blue", "green", "red"], preprocess={"layout": "NHWC", "scale": [1 / 255] * 3}
     )
-    tiny.catalogue(folder, {"means": fields})
+    mid = tiny.channel_means(layout="NCHW")
+    (folder / "mid.onnx").write_bytes(mid)
+    mid_fields = tiny.fields(
+        mid, head="classifier", labels=["blue", "green", "red"], file="mid.onnx", preprocess={"scale": [1 / 255] * 3}
+    )
+    tiny.catalogue(folder, {"means": fields, "mid": mid_fields})
+    (folder / "tiers.yaml").write_text(
+        TIERS.replace("CHEAP", str(fields["sha256"])).replace("MID", str(mid_fields["sha256"]))
+    )
     (folder / "colours.yaml").write_text(POLICY.replace("SHA", str(fields["sha256"])))
     return folder
 
