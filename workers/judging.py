@@ -34,6 +34,7 @@ from pipeline.vlm.judge import MOST_REQUESTS, Judgement, judge, prepare
 from pipeline.vlm.merge import merged_document, merged_outcome, stage_record
 from workers.asking import Record
 from workers.bootstrap import Services
+from workers.breakers import Dependency
 from workers.flight import Flight
 from workers.logs import get_logger
 from workers.metrics import Metrics
@@ -54,6 +55,8 @@ class Watch(Protocol):
     def saw(self, error: VideosieveError) -> None: ...
 
     def worked(self, *, rejected: bool = False) -> None: ...
+
+    def suspect(self, dependency: Dependency, why: str) -> None: ...
 
     def is_open(self) -> bool: ...
 
@@ -150,7 +153,8 @@ class Judge:
         self._note(claim, judgement)
         outcome = merged_outcome(kept.document, judgement.verdicts, [stage])
         self._finish(policy, claim, kept, outcome, judgement)
-        self.watch.worked()
+        if judgement.problem is None:
+            self.watch.worked()
         self._count(policy, stage, judgement)
         return Disposition(Action.ACKNOWLEDGE)
 
@@ -261,9 +265,7 @@ class Judge:
             "vlm_answer_unusable", reason=judgement.problem.reason.value, detail=judgement.problem.detail
         )
         if judgement.problem.reason is not Reason.VLM_BLOCKED and self.record.unusable():
-            self.watch.saw(
-                TransientError(Reason.VLM_UNAVAILABLE, f"answers are no use any more: {judgement.problem.detail}")
-            )
+            self.watch.suspect(Dependency.ENGINE, f"answer after answer is no use: {judgement.problem.detail}")
 
     def _dispose(self, event: VideoEvent, flight: Flight, claim: Claimed, error: VideosieveError | None) -> Disposition:
         """Record in the ledger what `error` means for the run; it stays escalated where it can be tried again."""

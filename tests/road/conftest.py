@@ -219,14 +219,14 @@ StartWorker = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start_worker(fleet: Fleet, aws: EmbeddedAws, database_url: str, tmp_path: Path) -> Iterator[StartWorker]:
-    """Starts `videosieve worker` as a process of its own; what still runs at the end is killed."""
+    """Starts `videosieve worker`, or another command, as a process of its own; what still runs at the end is killed."""
     running: list[subprocess.Popen[bytes]] = []
     environment = os.environ | fleet_environment(fleet, aws, database_url)
 
-    def start(**settings: str) -> subprocess.Popen[bytes]:
+    def start(command: str = "worker", **settings: str) -> subprocess.Popen[bytes]:
         with (tmp_path / f"worker-{len(running)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "workers.cli", "worker"], env=environment | settings, stderr=log, stdout=log
+                [sys.executable, "-m", "workers.cli", command], env=environment | settings, stderr=log, stdout=log
             )
         running.append(process)
         return process

@@ -17,10 +17,11 @@ from pipeline.errors import Reason
 from pipeline.models.chat_client import ChatClient, Deadlines
 from pipeline.runs import RunView
 from pipeline.verdict import Answer, RunState
-from tests.road.conftest import BLUE, PURPLE, RED, Fleet, colour_clip
+from tests.road.conftest import BLUE, PURPLE, RED, Fleet, StartWorker, colour_clip
 from tests.vlm.canary import knows
 from tests.vlm.server import Behaviour, Call, ScriptedServer, says, serving, statement, status
 from tests.waiting import wait_for
+from workers.asking import WRONG_AFTER
 from workers.judge import Judging, open_judging
 from workers.reconcile import reconcile
 from workers.settings import VlmSettings, WorkerSettings
@@ -205,6 +206,46 @@ def test_an_answer_that_is_no_use_goes_to_a_person_with_the_reason(judged: Fleet
     assert run.state is RunState.IN_REVIEW
     assert {v.reason for v in run.verdicts} == {Reason.VLM_INVALID_OUTPUT.value}
     assert len(judged.services.ledger.reviews()) == 2
+
+
+def test_an_engine_that_answers_nonsense_is_left_alone_until_it_knows_the_canary_again(
+    judged: Fleet, tmp_path: Path
+) -> None:
+    count = WRONG_AFTER + 3
+    escalated(judged, count, tmp_path)
+    nonsense = says("certainly!")
+    with serving(default=knows(nonsense)) as server, judging(judged, server, concurrency=1) as parts:
+        wait_for(lambda: judged.services.ledger.counts()[RunState.IN_REVIEW] >= 1, timeout_s=60)
+        server.default = nonsense  # from here on the canary fails too
+        wait_for(lambda: "engine" in parts.breakers.troubles(), timeout_s=60)
+        server.default = says_yes_to("red")
+        judged.wait_until_settled(count, timeout_s=120)
+    counts = judged.services.ledger.counts()
+    assert (counts[RunState.IN_REVIEW], counts[RunState.DECIDED]) == (WRONG_AFTER, count - WRONG_AFTER)
+
+
+def test_the_judging_worker_runs_as_a_process_and_stops_when_told(
+    judged: Fleet, tmp_path: Path, start_worker: StartWorker
+) -> None:
+    escalated(judged, path=tmp_path)
+    policy = tmp_path / "judged.yaml"
+    policy.write_text(json.dumps(judged.policy.model_dump(mode="json", exclude_none=True)))
+    with serving(default=says_yes_to("red")) as server:
+        process = start_worker(
+            command="judge",
+            VIDEOSIEVE_POLICY=str(policy),
+            VIDEOSIEVE_VLM__URL=server.url,
+            VIDEOSIEVE_VLM__API_KEY="sk-secret-of-the-test",
+            VIDEOSIEVE_VLM__METRICS_PORT="0",
+        )
+        (run,) = judged.wait_until_settled(1)
+        process.terminate()
+        assert process.wait(30) == 0
+        assert {call.headers["Authorization"] for call in server.calls} == {"Bearer sk-secret-of-the-test"}
+    assert run.state is RunState.DECIDED
+    log = (tmp_path / "worker-0.log").read_text()
+    assert "judge_started" in log
+    assert "sk-secret" not in log
 
 
 @pytest.mark.parametrize("outage", [status(500), status(503), status(429, Retry_After="1")], ids=["500", "503", "429"])
