@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from pipeline import policies
+from pipeline.models.catalog import load_catalog
 from pipeline.models.registry import Registry
 from pipeline.models.runner import ModelStore
 from pipeline.video.sandbox import DecoderPool
+from tests.bench import cascade
 from tests.bench.cascade import EVERY_KEYFRAME, ONE_FPS, frames_a_second, measure, variants, write
 from tests.bench.cascade_results import Run, summaries
 from tests.clips import write_cuts
@@ -51,7 +53,7 @@ def test_the_variants_move_only_what_a_later_stage_can_correct(weights: Path) ->
     }
     assert gaps == {
         "lean": [(0.566667, 0.433333), (0.5, 0.45)],
-        "shipped": [(0.7, 0.3), (0.5, 0.45)],
+        "plain": [(0.7, 0.3), (0.5, 0.45)],
         "careful": [(0.85, 0.15), (0.5, 0.45)],
     }
     alone = variants(policies.load(str(weights / "colours.yaml")))
@@ -70,12 +72,19 @@ def test_the_benchmark_runs_and_its_dearest_way_agrees_with_itself(
     models = ModelStore(Registry(weights, extra_catalog=weights / "extra.yaml"))
     runs = measure(tiers, clips, decoders, models, repeats=1)
     found = {one.way: one for one in write(tmp_path, runs, tiers, {"machine": "a small one"})}
-    assert list(found) == ["lean", "shipped", "careful", EVERY_KEYFRAME, ONE_FPS]
+    assert list(found) == ["lean", "plain", "careful", EVERY_KEYFRAME, ONE_FPS]
     assert (found[ONE_FPS].agreed, found[ONE_FPS].comparable) == (3, 3)
     assert all(one.agreed == one.comparable == 3 for one in found.values())
     assert [found[way].decided.get("dear", 0) for way in ("lean", EVERY_KEYFRAME)] == [0, 1]
-    assert found["shipped"].decided["dear"] == pytest.approx(1 / 3)
+    assert found["plain"].decided["dear"] == pytest.approx(1 / 3)
     assert all(one.cpu_s > 0 and one.machine_nano > 0 for one in found.values())
     document = json.loads((tmp_path / "cascade.json").read_text())
     assert len(document["runs"]) == 15
     assert "| careful |" in (tmp_path / "cascade.md").read_text()
+
+
+def test_the_benchmarks_own_policy_is_valid_and_pins_the_shipped_catalogue() -> None:
+    catalogue = load_catalog()
+    policy = policies.load(str(Path(cascade.__file__).with_name("cascade.yaml")))
+    for model, pin in policy.decision.models.items():
+        assert (pin.weights, pin.reading) == (catalogue[model].sha256, catalogue[model].reading_sha256)
