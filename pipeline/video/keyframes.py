@@ -22,7 +22,7 @@ _LONG_SHOT_S = 6.0
 _SCENE_LAG_S = 4.0
 _MOTION_MIDDLE = 0.5
 _MAX_REACH = 100
-_PART_KEYFRAMES = 5
+_MANY_KEYFRAMES = 10
 _CHEAP_PIXELS = 5e6
 _WEIGHT = {
     KeyframeReason.START: 0.9,
@@ -183,12 +183,14 @@ class _Chooser:
         return self.evidence.exact[sample].sharpness
 
     def take_from_parts(self, offers: Sequence[_Offer], count: int) -> None:
-        """Four of five from equal parts of the video, so that no part of a long one keeps the others from sight."""
-        parts = count // _PART_KEYFRAMES
-        length_s = max(self.signals.index.duration_s, 0.001) / max(1, parts)
-        for part in range(parts if parts > 1 else 0):
-            inside = [offer for offer in offers if part <= self.signals.t_s[offer.sample] / length_s < part + 1]
-            self.take(inside, len(self.chosen) + _PART_KEYFRAMES - 1)
+        """Most of many keyframes from equal parts of the video: no part of a long one keeps others from sight."""
+        if count < _MANY_KEYFRAMES:
+            return
+        for parts, each in ((count // 2, 1), (count // 5, 2)):
+            length_s = max(self.signals.index.duration_s, 0.001) / parts
+            for part in range(parts):
+                inside = [offer for offer in offers if part <= self.signals.t_s[offer.sample] / length_s < part + 1]
+                self.take(inside, min(count, len(self.chosen) + each))
 
     def take(self, offers: Sequence[_Offer], count: int) -> None:
         """The best offers, without scenes that look like one already taken."""

@@ -9,7 +9,7 @@ from pipeline.video.decode import CodedSample
 from pipeline.video.index import SampleIndex
 from pipeline.video.source import READ_GAP_BYTES, ByteRange, Source, coalesce
 
-_KEPT_BYTES = 48 * 1024 * 1024
+KEPT_BYTES = 48 * 1024 * 1024
 _PER_REQUEST_BYTES = 16 * 1024 * 1024
 _WHOLE_FILE_BYTES = 1_000_000
 
@@ -21,7 +21,10 @@ class SampleReader:
     what was asked for.
     """
 
-    def __init__(self, source: Source, index: SampleIndex, gap_bytes: int = READ_GAP_BYTES) -> None:
+    def __init__(
+        self, source: Source, index: SampleIndex, gap_bytes: int = READ_GAP_BYTES, *, max_kept_bytes: int = KEPT_BYTES
+    ) -> None:
+        self._max_kept_bytes = max_kept_bytes
         self._source, self._index, self._gap_bytes = source, index, gap_bytes
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._kept_bytes = 0
@@ -90,7 +93,7 @@ class SampleReader:
     def _keep(self, sample: int, payload: bytes) -> None:
         self._kept[sample] = payload
         self._kept_bytes += len(payload)
-        while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
+        while self._kept_bytes > self._max_kept_bytes and len(self._kept) > 1:
             _, dropped = self._kept.popitem(last=False)
             self._kept_bytes -= len(dropped)
 

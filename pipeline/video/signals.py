@@ -7,6 +7,7 @@ non-key samples is motion.
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,10 @@ class Bump:
     start_s: float
     end_s: float
     rise: float
+
+
+def _middle_s(bump: Bump) -> float:
+    return (bump.start_s + bump.end_s) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,8 @@ class Signals:
 
     def bumps_between(self, start_s: float, end_s: float, min_rise: float) -> list[Bump]:
         """The bumps of at least `min_rise` whose middle lies in [start_s, end_s)."""
-        middles = [(bump, (bump.start_s + bump.end_s) / 2) for bump in self.bumps]
-        return [bump for bump, middle_s in middles if start_s <= middle_s < end_s and bump.rise >= min_rise]
+        first, last = (bisect.bisect_left(self.bumps, at_s, key=_middle_s) for at_s in (start_s, end_s))
+        return [bump for bump in self.bumps[first:last] if bump.rise >= min_rise]
 
     def next_key(self, sample: int) -> int:
         """The first key after `sample`, or the number of samples."""
