@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from pipeline.media import KeyframeReason, KeyframeSettings
@@ -81,6 +82,7 @@ def test_nothing_decoded_gives_nothing() -> None:
     assert choose_keyframes(signals(index_of(MINUTE, KEYS)), evidence_of({}), [], [], SETTINGS, 50) == []
 
 
+@trials(deadline=None)
 @given(
     cut_samples=st.sets(st.integers(1, 1799), max_size=20),
     per_minute=st.floats(1, 60),
