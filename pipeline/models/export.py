@@ -18,17 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort  # type: ignore[import-untyped]
 import yaml
 
 from pipeline.errors import FatalError, Reason, UserError
 from pipeline.models.catalog import Head
+from pipeline.models.onnx import RUNTIME_ERRORS
 from pipeline.models.runner import parse_names
 
 EXTRA = "pip install 'videosieve[export]'"
 _OFFLINE = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_VERBOSE": "false"}
 _OPSET = 17
-_END2END_COLUMNS = 6
+_END2END_COLUMNS, _BOX_ROWS = 6, 4
 _INVERSE_255 = [1 / 255] * 3
 
 
@@ -42,19 +44,31 @@ class Exported:
     entry: Mapping[str, Any]
 
 
-def export(model: str, name: str, folder: Path, *, input_px: int, labels: Sequence[str] = ()) -> Exported:
+def export(
+    model: str, name: str, folder: Path, *, input_px: int, labels: Sequence[str] = (), end2end: bool = False
+) -> Exported:
     """`model` is a file of weights (.pt) or of a network (.yaml: random weights), or a name that Ultralytics knows.
 
-    An open-vocabulary model (YOLO-World, YOLOE) is given its `labels` for good; others have their own. The batch is
-    free, the input float32. Raises UserError(BAD_SETTING) for what cannot be exported, FatalError(MISSING_DEPENDENCY)
-    without the extra.
+    With `end2end` the head answers with which a network needs no suppression of overlaps (YOLOv10, YOLO26). An
+    open-vocabulary model (YOLO-World, YOLOE) is given its `labels` for good; others have their own. The batch is free,
+    the input float32. Raises UserError(BAD_SETTING) for what cannot be exported, FatalError(MISSING_DEPENDENCY) without
+    the extra.
     """
     ultralytics = _ultralytics()
     with tempfile.TemporaryDirectory(prefix="videosieve-export-") as work, _inside(Path(work)):
         network = _opened(ultralytics, model, labels)
+        if end2end and not hasattr(network.model.model[-1], "one2one_cv2"):
+            raise UserError(Reason.BAD_SETTING, f"'{model}' has no end-to-end head: export it without")
         try:
             made = network.export(
-                format="onnx", imgsz=input_px, dynamic=True, simplify=False, opset=_OPSET, device="cpu", verbose=False
+                format="onnx",
+                imgsz=input_px,
+                dynamic=True,
+                simplify=False,
+                opset=_OPSET,
+                device="cpu",
+                verbose=False,
+                **({"nms": False} if end2end else {}),  # what Ultralytics calls that head
             )
         except (RuntimeError, ValueError, TypeError, ImportError, AssertionError, NotImplementedError) as error:
             raise UserError(Reason.BAD_SETTING, f"'{model}' cannot be exported: {_one_line(error)}") from error
@@ -72,8 +86,7 @@ def described(weights: Path, name: str, *, input_px: int, licence: str = "AGPL-3
     content = weights.read_bytes()
     session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
     metadata: dict[str, str] = session.get_modelmeta().custom_metadata_map
-    outputs = session.get_outputs()
-    head = _head(metadata, [output.shape for output in outputs], weights.name)
+    head = _head(metadata, _shapes(session, input_px), weights.name)
     entry: dict[str, Any] = {
         "head": head.value,
         "task": metadata.get("description", "Exported with Ultralytics"),
@@ -97,23 +110,33 @@ def described(weights: Path, name: str, *, input_px: int, licence: str = "AGPL-3
     return Exported(name, weights, catalogue, entry)
 
 
-def _head(metadata: Mapping[str, str], shapes: Sequence[Sequence[object]], file: str) -> Head:
-    """By what the exporter wrote into the file: its task, its names, and whether it suppresses by itself."""
+def _head(metadata: Mapping[str, str], shapes: Sequence[tuple[int, ...]], file: str) -> Head:
+    """By what the exporter wrote into the file, its task and names, and by the shapes of its outputs for one image."""
     try:
         labels = parse_names(metadata.get("names", ""))
     except ValueError as error:
         raise UserError(Reason.BAD_SETTING, f"{file} has no names of classes in its metadata: {error}") from error
-    task, shape = metadata.get("task"), list(shapes[0])
-    if len(shapes) == 1 and task == "classify":
-        return Head.CLASSIFIER
-    if len(shapes) == 1 and task == "detect" and len(shape) == 3:
-        if shape[2] == _END2END_COLUMNS and metadata.get("end2end", str(shape[1] != 4 + len(labels))) == "True":
+    suppresses = metadata.get("end2end") == "True" or "'nms': True" in metadata.get("args", "")
+    match metadata.get("task"), shapes:
+        case "classify", [(1, count)] if count == len(labels):
+            return Head.CLASSIFIER
+        case "detect", [(1, _, columns)] if columns == _END2END_COLUMNS and suppresses:
             return Head.END2END
-        if shape[1] == 4 + len(labels) or not isinstance(shape[1], int):
+        case "detect", [(1, rows, _)] if rows == _BOX_ROWS + len(labels) and not suppresses:
             return Head.YOLO
-    raise UserError(
-        Reason.BAD_SETTING, f"{file}: outputs {shapes} of task '{task}' are no detector's or classifier's that is known"
-    )
+    told = f"outputs {shapes}, {len(labels)} labels, task '{metadata.get('task')}'"
+    raise UserError(Reason.BAD_SETTING, f"{file}: {told}: neither a detector nor a classifier that is known")
+
+
+def _shapes(session: Any, input_px: int) -> list[tuple[int, ...]]:
+    """Of the outputs for one blank image: what a file says of its shapes is often a name."""
+    (taken,) = session.get_inputs()
+    blank = np.zeros((1, 3, input_px, input_px), np.float32)
+    try:
+        return [tuple(output.shape) for output in session.run(None, {taken.name: blank})]
+    except RUNTIME_ERRORS as error:
+        detail = f"it cannot judge a blank image of {input_px}x{input_px}: {_one_line(error)}"
+        raise UserError(Reason.BAD_SETTING, detail) from error
 
 
 def _ultralytics() -> Any:

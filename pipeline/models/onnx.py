@@ -32,7 +32,7 @@ _REMEDIES = {
 }
 
 # ONNX Runtime's own exceptions share no base but Exception.
-_RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     ort_state.Fail,
     ort_state.EPFail,
     ort_state.EngineError,
@@ -89,7 +89,7 @@ class Session:
         """The output for one batch. Raises TransientError(MODEL_UNAVAILABLE) when the device fails."""
         try:
             (output,) = self._session.run(None, {self._input_name: batch})
-        except _RUNTIME_ERRORS as error:
+        except RUNTIME_ERRORS as error:
             raise TransientError(
                 Reason.MODEL_UNAVAILABLE, f"model '{self._name}' failed on {self.device}: {_first_line(error)}"
             ) from error
@@ -149,7 +149,7 @@ def _load(weights: bytes, name: str, device: Device, threads: int, engines_dir: 
         return ort.InferenceSession(weights, options, providers=providers, enable_fallback=0)
     except ort_state.EPFail as error:
         raise _unavailable(device, _first_line(error)) from error
-    except _RUNTIME_ERRORS as error:
+    except RUNTIME_ERRORS as error:
         raise _bad(name, f"it cannot be loaded: {_first_line(error)}") from error
 
 

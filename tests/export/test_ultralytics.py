@@ -39,18 +39,21 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("network", "head", "labels"),
+    ("network", "more", "head", "labels"),
     [
-        ("yolo11n.yaml", "yolo", 80),
-        ("yolov8n.yaml", "yolo", 80),
-        ("yolov10n.yaml", "end2end", 80),
-        ("yolo11n-cls.yaml", "classifier", 1000),
+        ("yolo11n.yaml", [], "yolo", 80),
+        ("yolov8n.yaml", [], "yolo", 80),
+        ("yolov10n.yaml", [], "yolo", 80),
+        ("yolov10n.yaml", ["--end2end"], "end2end", 80),
+        ("yolo26n.yaml", ["--end2end"], "end2end", 80),
+        ("yolo11n-cls.yaml", [], "classifier", 1000),
     ],
 )
 def test_a_network_becomes_a_model_that_the_catalogue_knows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], network: str, head: str, labels: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], network: str, more: list[str], head: str, labels: int
 ) -> None:
-    assert main(["models", "export", network, "--name", "own", "--out", str(tmp_path), "--input-px", "64"]) == 0
+    command = ["models", "export", network, "--name", "own", "--out", str(tmp_path), "--input-px", "64"]
+    assert main([*command, *more]) == 0
     assert "licence AGPL-3.0" in capsys.readouterr().err
     entry = yaml.safe_load((tmp_path / "own.yaml").read_text())["models"]["own"]
     assert entry["head"] == head
@@ -78,7 +81,7 @@ decision:
   stages:
     - name: detector
       model: own
-      answers: {{person: {{labels: [person], positive_at: 0.9, negative_at: 0.5}}}}
+      answers: {{person: {{labels: ["0"], positive_at: 0.9, negative_at: 0.5}}}}
 commercial: {{owner: site, currency: USD}}
 """
     )
@@ -101,6 +104,12 @@ def test_smaller_numbers_come_with_how_far_scores_moved(
     assert f"own-{precision}: over 2 images scores moved by" in capsys.readouterr().out
     smaller = (tmp_path / f"own-{precision}.onnx").stat().st_size
     assert smaller < 0.6 * (tmp_path / "own.onnx").stat().st_size
+
+
+def test_a_network_without_an_end_to_end_head_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "export", "yolov8n.yaml", "--end2end", "--out", str(tmp_path)]) == 2
+    assert "no end-to-end head" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_without_weights_here_is_refused_not_downloaded(

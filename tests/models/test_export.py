@@ -79,7 +79,8 @@ def test_an_exported_file_describes_itself_to_the_catalogue(made: Exported, tmp_
     [
         ((6, 8), METADATA, "yolo"),
         ((300, 6), METADATA | {"end2end": "True"}, "end2end"),
-        ((300, 6), METADATA, "end2end"),
+        ((300, 6), METADATA | {"args": "{'nms': True}"}, "end2end"),
+        ((6, 6), METADATA, "yolo"),
         ((2,), METADATA | {"task": "classify"}, "classifier"),
     ],
 )
@@ -92,7 +93,13 @@ def test_the_head_is_told_by_task_names_and_shape(
 
 
 @pytest.mark.parametrize(
-    "metadata", [METADATA | {"task": "segment"}, {}, METADATA | {"names": "{0: 'a', 1: 'b', 2: 'c'}"}]
+    "metadata",
+    [
+        METADATA | {"task": "segment"},
+        METADATA | {"end2end": "True"},
+        {},
+        METADATA | {"names": "{0: 'a', 1: 'b', 2: 'c'}"},
+    ],
 )
 def test_a_file_that_is_no_known_head_is_refused(tmp_path: Path, metadata: dict[str, str]) -> None:
     path = tmp_path / "any.onnx"

@@ -82,10 +82,18 @@ def verify(names: tuple[str, ...]) -> None:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("models"), show_default=True)
 @click.option("--input-px", type=click.IntRange(32, 4096), default=640, show_default=True, help="Side of the input.")
 @click.option("--label", "labels", multiple=True, help="What an open-vocabulary model is to look for; repeatable.")
+@click.option("--end2end", is_flag=True, help="With the head that needs no suppression (YOLOv10, YOLO26).")
 @click.option("--precision", type=click.Choice(["fp32", "fp16", "int8"]), default="fp32", show_default=True)
 @click.option("--images", type=click.Path(exists=True, file_okay=False, path_type=Path), help="To check fp16, int8 on.")
 def export(
-    model: str, name: str | None, out: Path, input_px: int, labels: tuple[str, ...], precision: str, images: Path | None
+    model: str,
+    name: str | None,
+    out: Path,
+    input_px: int,
+    labels: tuple[str, ...],
+    end2end: bool,
+    precision: str,
+    images: Path | None,
 ) -> None:
     """Export MODEL to ONNX through Ultralytics, with its entry for the catalogue.
 
@@ -97,7 +105,7 @@ def export(
 
     shown = pictures_in(images) if images else []
     named = name or Path(model).stem
-    made = exporting.export(model, named, out.absolute(), input_px=input_px, labels=labels)
+    made = exporting.export(model, named, out.absolute(), input_px=input_px, labels=labels, end2end=end2end)
     _tell(made)
     if precision in {"fp16", "int8"}:
         smaller, moved = reduced(made, "fp16" if precision == "fp16" else "int8", shown)
