@@ -79,6 +79,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",  # threads that wait for each other by spinning are slow on a busy machine
     }
     subprocess.run(
         [PYTHON, str(HERE / "tiny_qwen.py"), str(folder / "model")], env=environment, check=True, timeout=300
