@@ -23,12 +23,15 @@ _HELLO = ChatRequest(
     text="Name a colour.",
     images=(),
     schema=None,
-    sampling=Sampling(max_tokens=64),
+    sampling=Sampling(max_tokens=128),
 )
 _ODD_WORD = "quixotic-zebra-7"
 _ODD_SCHEMA = {
     "type": "object",
-    "properties": {"word": {"type": "string", "enum": [_ODD_WORD]}, "number": {"type": "integer", "minimum": 7}},
+    "properties": {
+        "word": {"type": "string", "enum": [_ODD_WORD]},
+        "number": {"type": "integer", "minimum": 7, "maximum": 9},
+    },
     "required": ["word", "number"],
     "additionalProperties": False,
 }
