@@ -43,6 +43,8 @@ RENEW_AT = 500
 """A message that is put off and came this often is sent anew: at 1000 receives SQS would take it for poison."""
 OUTAGE_DELAY_S = 10.0
 """What failed while a breaker is open comes back soon after it closes."""
+DEEP = 200
+"""Behind so many waiting messages one is hidden for a lease: else those that come again hide new tenants' from us."""
 DIG_PAUSE_S = 0.02
 """Between receives that only look further ahead: 500 messages a second, and time for the work."""
 _LOOK_S = _SWEEP_S = 1.0
@@ -113,6 +115,7 @@ class Consumer:
         self._metrics = metrics
         self._concurrency = concurrency
         self._most_per_tenant = concurrency if concurrency < 4 else concurrency - 1
+        self._lease_s = lease_s
         self._hold_s = min(HOLD_S, lease_s)
         self._poll_wait_s = poll_wait_s
         self._gate = gate or AlwaysOpen()
@@ -238,7 +241,11 @@ class Consumer:
         return flight
 
     def _admit(self, number: int, flights: Sequence[Flight]) -> None:
-        self._hold_longer([flight for flight in flights if flight.message.receive_count > HOLD_GROWS_AFTER])
+        is_deep = self._room.waiting(number) >= DEEP and self._lease_s > self._hold_s
+        if is_deep:
+            self._hold(flights, self._lease_s)
+        else:
+            self._hold_longer([flight for flight in flights if flight.message.receive_count > HOLD_GROWS_AFTER])
         with self._changed:
             for flight in flights:
                 self._room.add(number, flight)
@@ -249,7 +256,11 @@ class Consumer:
         """Hide what came often for longer than receiving did: by how often the most frequent of them came."""
         most = max((flight.message.receive_count for flight in flights), default=0)
         hold_s = min(HOLD_MAX_S, self._hold_s * HOLD_GROWTH ** (most - HOLD_GROWS_AFTER))
-        if hold_s < self._hold_s * 1.5:
+        if hold_s >= self._hold_s * 1.5:
+            self._hold(flights, hold_s)
+
+    def _hold(self, flights: Sequence[Flight], hold_s: float) -> None:
+        if not flights:
             return
         now_s = time.monotonic()
         try:

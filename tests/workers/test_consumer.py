@@ -345,6 +345,8 @@ def test_a_tenant_with_thousands_of_messages_does_not_hold_up_the_others() -> No
         handler.gate.set()
         world.drain()
     assert all(key.startswith("small") for key in handler.screened[2:12])
+    assert {hidden_s for _, hidden_s in world.uploads.hidden} == {60}  # what came behind 200 others, for a lease
+    assert 90 <= len(world.uploads.hidden) <= 110
     assert len(handler.screened) == 310
 
 
