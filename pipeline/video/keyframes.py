@@ -111,7 +111,8 @@ class _Chooser:
             sample = self._first_between(start_s + _SETTLING_S, end_s) if is_gradual else None
             if sample is None:
                 sample = self._first_between(start_s, end_s)
-            if sample is None and (watched := self._watched_between(start_s, end_s, watched_left)):
+            is_late = sample is None or self.signals.t_s[sample] > start_s + _SHARP_WITHIN_S
+            if is_late and (watched := self._watched_between(start_s, end_s, watched_left)):
                 sample, cost = watched
                 watched_left -= cost
             if sample is None:
