@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pipeline.errors import VideosieveError
 from pipeline.stores import aws as aws_clients
@@ -54,9 +56,12 @@ class Stand:
         self.dead_letter = Queue(self.clients.sqs, WIRING.dead_letter)
         self.books = Books(self.postgres.url)
         self.workers: list[WorkerProcess] = []
+        self._handler: Any = None
         self.settings = {**self._settings(), **settings}
 
     def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGTERM, _end)  # else the workers would live on
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.postgres.start()
@@ -76,6 +81,8 @@ class Stand:
         self.clients.close()
         self.aws.stop()
         self.postgres.stop()
+        if self._handler is not None:
+            signal.signal(signal.SIGTERM, self._handler)
 
     def start_aws(self) -> None:
         """Start the emulator and see to it that everything is wired, as `videosieve up` does."""
@@ -159,3 +166,8 @@ def temporary_folder() -> Iterator[Path]:
     """A folder for one stand. Services that were killed may still write when it goes, which is no error."""
     with tempfile.TemporaryDirectory(prefix="vs-fleet-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+def _end(*_: object) -> None:
+    """SIGTERM unwinds the program, so that what it started is stopped."""
+    sys.exit(128 + signal.SIGTERM)

@@ -69,6 +69,7 @@ def run(stops: int, grace_s: float, seed: int, folder: Path) -> dict[str, Any]:
             worker.terminate()
             worker.wait(60)
         left_behind = wait_until_gone(left_behind, 10)
+        stand.command("reconcile", "--older-than", "1")  # artifacts of attempts that were given back
         found = account(stand, expected)
         events = Counter(str(event.get("event")) for worker in stand.workers for event in worker.events())
     slowest_s = max(stop["took_s"] for stop in exits)
