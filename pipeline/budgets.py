@@ -48,7 +48,13 @@ class Exhausted:
     cap_nano: int
     spent_nano: int
     reserved_nano: int
+    wanted_nano: int
     resets_in_s: float | None
+
+    @property
+    def is_held_only(self) -> bool:
+        """Whether there is room but for what others hold, most of which comes back: worth another try soon."""
+        return self.spent_nano + self.wanted_nano <= self.cap_nano
 
 
 class BudgetBook(Protocol):

@@ -35,12 +35,16 @@ from pipeline.vlm.merge import merged_document, merged_outcome, stage_record
 from workers.asking import Record
 from workers.bootstrap import Services
 from workers.breakers import Dependency
+from workers.counting import count_costs
 from workers.flight import Flight
 from workers.logs import get_logger
 from workers.metrics import Metrics
 
 DEFER_S = 3600.0
 """How long a run is put off for a budget that no clock makes whole again."""
+
+HELD_RETRY_S = 2.0
+"""How long a run waits for what others hold of its budget, about as long as a request takes."""
 
 _WHEN_SPENT = {
     BudgetScope.PER_VIDEO: "per_video",
@@ -155,7 +159,7 @@ class Judge:
         self._finish(policy, claim, kept, outcome, judgement)
         if judgement.problem is None:
             self.watch.worked()
-        self._count(policy, stage, judgement)
+        self._count(stage, judgement)
         return Disposition(Action.ACKNOWLEDGE)
 
     def _read(self, policy: Policy, claim: Claimed) -> _Kept:
@@ -175,13 +179,30 @@ class Judge:
         return self.budgets.reserve(claim.run_id, claim.fence, caps=wanted, amount_nano=amount_nano)
 
     def _spent(self, policy: Policy, claim: Claimed, kept: _Kept, spent: Exhausted) -> Disposition:
-        """What the policy wants once a budget is spent: a person, later, or no answer."""
+        """What the policy wants once a budget is spent: a person, later, or no answer. What is only held comes back."""
         budget = getattr(policy.commercial.budgets, _WHEN_SPENT[spent.scope])
         detail = (
             f"budget {spent.scope.value}: {spent.spent_nano} spent and {spent.reserved_nano} reserved "
             f"of {spent.cap_nano} nano-units"
         )
-        get_logger().info("budget_exhausted", scope=spent.scope.value, then=budget.when_spent.value, detail=detail)
+        get_logger().info(
+            "budget_exhausted",
+            only_held=spent.is_held_only,
+            scope=spent.scope.value,
+            then=budget.when_spent.value,
+            detail=detail,
+        )
+        if spent.is_held_only:
+            release = self.services.ledger.release
+            release(
+                claim.run_id,
+                claim.fence,
+                reason=Reason.BUDGET_EXHAUSTED,
+                detail=detail,
+                fault=False,
+                hidden_s=HELD_RETRY_S,
+            )
+            return Disposition(Action.RETRY, delay_s=HELD_RETRY_S)
         if budget.when_spent is WhenSpent.DEFER:
             self.services.ledger.defer(
                 claim.run_id,
@@ -236,11 +257,12 @@ class Judge:
             outcome=outcome,
             result_key=result_key,
             currency=policy.commercial.currency,
-            costs=(*map(cost_of, outcome.stages), *review_costs(policy, outcome)),
+            costs=(*map(cost_of, outcome.stages), *review_costs(policy, outcome, among=kept.case.questions)),
             warnings=tuple(kept.document["warnings"]),
             coverage=kept.case.coverage,
         )
         self._commit(claim, commit)
+        count_costs(self.metrics, policy.commercial.currency, commit.costs)
         for verdict in outcome.verdicts:
             if verdict.question in kept.case.questions:
                 self.metrics.verdicts.labels(
@@ -339,10 +361,8 @@ class Judge:
                 f"{error.error_count()} faults",
             ) from None
 
-    def _count(self, policy: Policy, stage: StageRecord, judgement: Judgement) -> None:
+    def _count(self, stage: StageRecord, judgement: Judgement) -> None:
         metrics, usage = self.metrics, judgement.usage
-        metrics.stage_cpu.labels(stage=stage.stage).inc(stage.cpu_s)
-        metrics.money.labels(currency=policy.commercial.currency, stage=stage.stage).inc(stage.money_nano)
         metrics.vlm_tokens.labels(kind="in").inc(usage.tokens_in)
         metrics.vlm_tokens.labels(kind="cached").inc(usage.tokens_cached)
         metrics.vlm_tokens.labels(kind="out").inc(usage.tokens_out)

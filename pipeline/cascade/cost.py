@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -86,17 +87,23 @@ def cost_of(stage: StageRecord) -> StageCost:
     )
 
 
-def review_costs(policy: Policy, outcome: CascadeOutcome) -> tuple[StageCost, ...]:
-    """The ledger's row for the people who are asked, none where nobody is (yet, where a VLM is to judge first)."""
+def review_costs(
+    policy: Policy, outcome: CascadeOutcome, among: Collection[str] | None = None
+) -> tuple[StageCost, ...]:
+    """The ledger's row for the people who are asked, none where nobody is (yet, where a VLM is to judge first).
+
+    Only questions `among` these count, where they are given: the others were charged by an earlier stage.
+    """
     each = review_nano(policy.commercial.prices)
-    reviews = _reviews(outcome)
+    reviews = _reviews(outcome, among)
     return (StageCost("review", money_nano=reviews * each, requests=reviews),) if reviews else ()
 
 
-def _reviews(outcome: CascadeOutcome) -> int:
+def _reviews(outcome: CascadeOutcome, among: Collection[str] | None = None) -> int:
     """How many questions a person is asked now; those of `doubts` may yet be settled."""
     doubts = {doubt.question for doubt in outcome.doubts}
-    return sum(v.answer is Answer.REVIEW and v.question not in doubts for v in outcome.verdicts)
+    asked = [v.question for v in outcome.verdicts if v.answer is Answer.REVIEW and v.question not in doubts]
+    return sum(among is None or question in among for question in asked)
 
 
 def caps(policy: Policy) -> Caps:

@@ -171,7 +171,9 @@ def _check_video(connection: sa.Connection, run_id: UUID, caps: Caps, amount_nan
     ).one()
     if row.spent + row.held + amount_nano > caps.per_video_nano:
         raise _SpentError(
-            Exhausted(BudgetScope.PER_VIDEO, caps.per_video_nano, int(row.spent), int(row.held), resets_in_s=None)
+            Exhausted(
+                BudgetScope.PER_VIDEO, caps.per_video_nano, int(row.spent), int(row.held), amount_nano, resets_in_s=None
+            )
         )
 
 
@@ -197,7 +199,9 @@ def _hold(
     row = connection.execute(
         sa.select(budgets.c.spent_nano, budgets.c.reserved_nano, _to_midnight_s.label("left_s")).where(ours)
     ).one()
-    raise _SpentError(Exhausted(scope, cap_nano or 0, row.spent_nano, row.reserved_nano, float(row.left_s)))
+    raise _SpentError(
+        Exhausted(scope, cap_nano or 0, row.spent_nano, row.reserved_nano, amount_nano, float(row.left_s))
+    )
 
 
 def _move(connection: sa.Connection, reservation: sa.Row[Any], *, held: int, spent: int) -> None:

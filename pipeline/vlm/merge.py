@@ -54,7 +54,8 @@ def merged_document(
     """The result document of the judged run; `outcome.stages` are those that judging added."""
     money = dict(document["money"])
     money["stages_nano"] += sum(stage.money_nano for stage in outcome.stages)
-    money["review_nano"] = sum(cost.money_nano for cost in review_costs(policy, outcome))
+    judged = {doubt["question"] for doubt in document["doubts"]}
+    money["review_nano"] += sum(cost.money_nano for cost in review_costs(policy, outcome, among=judged))
     money["total_nano"] = money["keyframes_nano"] + money["stages_nano"] + money["review_nano"]
     return {
         **document,

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline import policies
+from pipeline.cascade.cost import caps
 from pipeline.cascade.policy import Policy
 from pipeline.costs import CostsBy, CostSum
 from pipeline.models.registry import Registry
 from pipeline.models.runner import ModelStore
 from pipeline.verdict import Answer, RunState
-from tests.road.conftest import Fleet, colour_clip
+from tests.road.conftest import PURPLE, Fleet, colour_clip
+from tests.road.test_escalation import judging, says_yes_to, with_vlm
+from tests.vlm.server import serving
+from tests.waiting import wait_for
 
 REDNESS = (20, 60, 95, 110, 150, 165, 200, 240)
 """Of 255: what each clip's red is. From half of 255 it counts as red."""
@@ -84,3 +92,70 @@ def test_a_later_model_is_neither_loaded_nor_called_for_what_is_decided(
     with fleet.worker():
         fleet.wait_until_settled(1)
     assert stores[0].loaded() == tuple(sorted(loaded))
+
+
+def priced(policy: Policy, cap_nano: int) -> Policy:
+    """A policy whose requests cost about what they may at worst, with a budget for each tenant's day."""
+    document = with_vlm(policy).document()
+    document["decision"]["vlm"]["images"] = {"max_images": 1, "max_pixels": 25_088, "max_image_tokens": 32}
+    document["decision"]["vlm"]["sampling"] = {"max_tokens": 64}
+    amount = str(Decimal(cap_nano) / 10**9)
+    document["commercial"]["budgets"] = {"per_tenant_day": {"amount": amount, "when_spent": "review"}}
+    return Policy.model_validate(document)
+
+
+def test_a_tenant_that_spends_its_day_in_a_burst_over_three_workers_gets_reviews_and_the_others_go_on(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    ledger = fleet.services.ledger
+    cap_nano = 36_000_000  # a worst case, and what six requests really cost
+    rich_fleet = replace(fleet, policy=priced(fleet.policy, cap_nano))
+    limits, clip = caps(rich_fleet.policy), colour_clip(tmp_path / "purple.mp4", PURPLE)
+    owners = {name: ledger.add_tenant(name)[0].id for name in ("burst", "calm")}
+    keys = [("burst", f"burst/{number}") for number in range(12)] + [("calm", f"calm/{number}") for number in range(3)]
+    for tenant, key in keys:
+        ledger.create_upload(
+            owners[tenant],
+            bucket=fleet.stack.originals,
+            key=key,
+            filename="x.mp4",
+            content_type=None,
+            max_bytes=10**6,
+            expires_at=datetime.now(UTC) + timedelta(hours=1),
+            trace_id=key,
+        )
+        rich_fleet.upload(clip, key)
+    with rich_fleet.worker(has_vlm=True):
+        wait_for(lambda: ledger.counts()[RunState.ESCALATED] == len(keys), timeout_s=120)
+    seen: list[int] = []
+
+    def is_done() -> bool:
+        seen.append(sum(ledger.budget(limits, tenant_id=owners["burst"])))
+        return ledger.counts()[RunState.ESCALATED] + ledger.counts()[RunState.PROCESSING] == 0
+
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(default=says_yes_to("red")))
+        for _ in range(3):
+            stack.enter_context(judging(rich_fleet, server, concurrency=2))
+        wait_for(is_done, timeout_s=120, every_s=0.01)
+    runs = {tenant: [run for run in ledger.runs(limit=100) if run.tenant == tenant] for tenant in owners}
+    assert {run.state for run in runs["calm"]} == {RunState.DECIDED}
+    states = [run.state for run in runs["burst"]]
+    assert states.count(RunState.IN_REVIEW) > 0 < states.count(RunState.DECIDED)
+    for run in runs["burst"]:
+        reasons = {verdict.reason for verdict in run.verdicts}
+        assert reasons == ({"budget_exhausted"} if run.state is RunState.IN_REVIEW else {None})
+    spent, held = ledger.budget(limits, tenant_id=owners["burst"])
+    assert 0 < spent <= cap_nano
+    assert held == 0
+    assert max(seen) <= cap_nano
+    (judge,) = [found for found in ledger.costs(CostsBy.STAGE) if found.group == "judge"]
+    total = sum(ledger.budget(limits, tenant_id=owner)[0] for owner in owners.values())
+    assert judge.total.money_nano == total  # what the budgets say was spent is what the costs say
+    for run in (run for of in runs.values() for run in of):
+        assert run.result_key is not None
+        document = json.loads(fleet.services.objects.get(fleet.stack.artifacts, run.result_key))
+        assert document["money"]["total_nano"] == run.money_nano
+    assert sum(found.total.money_nano for found in ledger.costs(CostsBy.TENANT)) == sum(
+        run.money_nano for run in ledger.runs(limit=100)
+    )
