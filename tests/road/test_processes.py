@@ -69,10 +69,10 @@ def test_a_worker_paused_past_its_lease_cannot_commit(fleet: Fleet, start_worker
 
 def test_a_stopped_worker_finishes_what_it_has(fleet: Fleet, start_worker: StartWorker, tmp_path: Path) -> None:
     fleet.upload(_slow_clip(tmp_path))
-    worker = start_worker()
+    worker = start_worker(VIDEOSIEVE_WORKER__GRACE_S="60")
     wait_for(lambda: _is_processing(fleet))
     worker.terminate()
-    assert worker.wait(30) == 0
+    assert worker.wait(60) == 0
     (run,) = fleet.runs()
     assert run.state in (RunState.DECIDED, RunState.IN_REVIEW)
     assert run.fence == 1
