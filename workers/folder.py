@@ -88,6 +88,8 @@ class Output:
         self.folder = folder
         self._settings_hash = settings_hash
         self._lock = threading.Lock()
+        self.passed_over = 0
+        """Lines of the results that are none: cut short by an interruption, or edited by hand."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._done = self._read()
@@ -98,7 +100,13 @@ class Output:
     def done(self, file: Path) -> Document | None:
         """The result of `file` from an earlier call, None where there is none that still holds."""
         identity = self.identity(file)
-        return self._done.get(identity) if identity else None
+        document = self._done.get(identity) if identity else None
+        return document if document is not None and self._has_pictures(document) else None
+
+    def _has_pictures(self, document: Document) -> bool:
+        """Whether the pictures that a result speaks of are still there: what was deleted is made again."""
+        names = [keyframe.get("image") for keyframe in document.get("keyframes", [])]
+        return all((self.folder / name).is_file() for name in names if name is not None)
 
     def identity(self, file: Path) -> _Identity | None:
         """What a result of `file` would belong to; take it before the file is read, for it may change meanwhile."""
@@ -118,7 +126,7 @@ class Output:
             for index, (keyframe, image) in enumerate(zip(document["keyframes"], images, strict=True)):
                 keyframe["image"] = str(folder / f"{index:03d}.jpg")
                 (self.folder / keyframe["image"]).write_bytes(encode_jpeg(image))
-        line = json.dumps({"identity": _plain(identity), "document": document})
+        line = json.dumps({"identity": _plain(identity), "seal": _seal(document), "document": document})
         with self._lock:
             self._lines.write(line + "\n")
             self._lines.flush()
@@ -144,9 +152,13 @@ class Output:
         for line in text.splitlines():
             try:
                 entry = json.loads(line)
-                done[_Identity(**entry["identity"])] = entry["document"]
+                identity = _Identity(**entry["identity"])
+                if entry["seal"] == _seal(entry["document"]):
+                    done[identity] = entry["document"]
+                else:
+                    self.passed_over += 1
             except (ValueError, KeyError, TypeError, RecursionError):
-                continue
+                self.passed_over += 1
         if text and not text.endswith("\n"):
             with path.open("a", encoding="utf-8") as torn:
                 torn.write("\n")
@@ -157,6 +169,12 @@ class Output:
         digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
         readable = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in file.stem)[:40]
         return f"{readable}-{digest}"
+
+
+def _seal(document: Document) -> str:
+    """Tells a document that was edited by hand, on which nothing here or in a report can rely, from one of ours."""
+    canonical = json.dumps(document, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def _plain(identity: _Identity) -> dict[str, Any]:

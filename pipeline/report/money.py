@@ -1,4 +1,4 @@
-"""Whole nano-units of a currency as text, without losing a unit. Pure."""
+"""Whole nano-units of a currency as text for people; documents have every unit. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ _NANO_PER_UNIT = 1_000_000_000
 
 
 def money_text(amount_nano: int, currency: str) -> str:
-    """`amount_nano` exactly: at least two decimals, as many as it takes, thousands grouped.
+    """Two decimals, more where three significant digits take them, thousands grouped; rounded half up.
 
-    `money_text(123_000, "USD")` is `$0.000123`; a currency without a symbol of its own reads `CHF 0.000123`.
+    `money_text(123_456, "USD")` is `$0.000123`; a currency without a symbol of its own reads `CHF 0.000123`.
     """
-    whole, rest = divmod(abs(amount_nano), _NANO_PER_UNIT)
-    decimals = f"{rest:09d}".rstrip("0").ljust(2, "0")
+    digits = max(2, min(9, 12 - len(str(abs(amount_nano)))))
+    step = 10 ** (9 - digits)
+    whole, rest = divmod((abs(amount_nano) + step // 2) // step * step, _NANO_PER_UNIT)
+    decimals = f"{rest:09d}"[:digits].rstrip("0").ljust(2, "0")
     sign = "−" if amount_nano < 0 else ""
     symbol = _SYMBOLS.get(currency)
     prefix = symbol or f"{currency} "

@@ -10,12 +10,17 @@ from pipeline.report.money import money_text, times_text
         (1, "USD", "$0.000000001"),
         (123_000, "USD", "$0.000123"),
         (100_000_000, "EUR", "€0.10"),
-        (1_234_567_891_234_567_891, "USD", "$1,234,567,891.234567891"),
+        (123_456, "USD", "$0.000123"),
+        (12_345_678, "USD", "$0.0123"),
+        (1_234_567, "USD", "$0.00123"),
+        (999_999_999, "USD", "$1.00"),
+        (1_005_000_000, "USD", "$1.01"),
+        (1_234_567_891_234_567_891, "USD", "$1,234,567,891.23"),
         (123_000, "CHF", "CHF 0.000123"),
         (-5_000_000_000, "USD", "−$5.00"),
     ],
 )
-def test_money_is_written_exactly_and_without_needless_zeros(amount_nano: int, currency: str, expected: str) -> None:
+def test_money_has_two_decimals_or_three_significant_digits(amount_nano: int, currency: str, expected: str) -> None:
     assert money_text(amount_nano, currency) == expected
 
 

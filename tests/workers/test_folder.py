@@ -235,6 +235,29 @@ def test_lines_that_are_no_results_are_passed_over(videos: Path, tmp_path: Path)
     assert work.calls == []
 
 
+def test_a_line_edited_by_hand_counts_for_nothing(videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    before = run(videos, Work(), out=out)
+    results = out / RESULTS_FILE
+    results.write_text(results.read_text().replace('"content": "a"', '"content": "z"', 1))
+    with Output(out, "settings") as output:
+        assert output.passed_over == 1
+    work = Work()
+    assert run(videos, work, out=out) == before
+    assert work.calls == ["a"]
+
+
+def test_a_picture_that_was_deleted_is_made_again(videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    before = run(videos, Work(), out=out)
+    picture = out / before[1]["keyframes"][0]["image"]
+    picture.unlink()
+    work = Work()
+    assert run(videos, work, out=out) == before
+    assert work.calls == ["b"]
+    assert picture.is_file()
+
+
 def test_a_rejected_video_is_a_document_and_is_remembered(videos: Path, tmp_path: Path) -> None:
     error = PermanentError(Reason.NOT_A_VIDEO, "no signature")
     documents = run(videos, Work(b=[error]), out=tmp_path / "out")

@@ -24,7 +24,7 @@ from pipeline.report.page import render_report
 from pipeline.video.source import Source
 from workers.analysis import open_decoders, open_models, open_registry
 from workers.cli.console import brief_money, shown, stdout
-from workers.folder import Output, Work, find_files, run_files
+from workers.folder import RESULTS_FILE, Output, Work, find_files, run_files
 from workers.settings import load_settings
 
 _PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -124,6 +124,9 @@ def _run(
         if out is None:
             return run_files(files, work, jobs=jobs, output=None, on_result=on_result)
         with Output(out, settings_hash) as output:
+            if output.passed_over:
+                told = f"{output.passed_over} lines of {out / RESULTS_FILE} are cut short or edited"
+                click.echo(f"warning: {told}: their videos are done again", err=True)
             return run_files(files, work, jobs=jobs, output=output, on_result=on_result)
 
 
