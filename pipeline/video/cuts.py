@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.video.compare import change
-from pipeline.video.evidence import Evidence, Run
+from pipeline.video.evidence import Evidence, Run, Wish
 from pipeline.video.signals import Bump, Signals
 
 DIFFERENT = 0.42
@@ -69,7 +69,7 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class CutFindings:
     cuts: tuple[Cut, ...]
-    wishes: tuple[Run, ...]
+    wishes: tuple[Wish, ...]
 
 
 def find_cuts(signals: Signals, evidence: Evidence, *, is_final: bool = False) -> CutFindings:
@@ -86,7 +86,7 @@ def find_cuts(signals: Signals, evidence: Evidence, *, is_final: bool = False) -
     judge.jumps(seen)
     judge.sequences()
     farthest_first = [run for _, run in sorted(judge.bisections, key=lambda bisection: bisection[0])]
-    return CutFindings(_merged(judge.cuts), tuple(dict.fromkeys([*judge.wishes, *farthest_first])))
+    return CutFindings(merged(judge.cuts), tuple(dict.fromkeys([*judge.wishes, *farthest_first])))
 
 
 def candidates(signals: Signals, key: int, end: int, min_ratio: float, min_share: float) -> list[int]:
@@ -520,7 +520,7 @@ def size_events(signals: Signals) -> list[float]:
     return sorted(events)
 
 
-def _merged(cuts: list[Cut]) -> tuple[Cut, ...]:
+def merged(cuts: list[Cut]) -> tuple[Cut, ...]:
     """In time order; of several within 0.4 s the clearest."""
     kept: list[Cut] = []
     for cut in sorted(cuts, key=lambda cut: cut.t_s):

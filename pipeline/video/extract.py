@@ -15,6 +15,7 @@ from pipeline.video.cuts import Cut, find_cuts
 from pipeline.video.decode import CodedSample, KeptFrames, SampleDecoder, is_intra, thumbnail, upright_image
 from pipeline.video.evidence import Evidence, Look, Run, Wish
 from pipeline.video.glance import Glance, glance
+from pipeline.video.glanced import find_glanced_cuts, is_dense
 from pipeline.video.header import coded_size_px
 from pipeline.video.keyframes import Choice, choose_keyframes, reach, wanted_keyframes
 from pipeline.video.limits import Limits
@@ -60,7 +61,7 @@ class Extractor:
         self._evidence = Evidence()
         self._glances = 0
         facts, max_pixels = self._index.facts, limits.max_pixels
-        self._keeps_frames = not self._signals.has_short_gops
+        self._keeps_frames = not self._signals.has_short_gops or is_dense(self._signals)
         self._frames = KeptFrames(_KEPT_OF_LONG_BYTES) if self._is_long else KeptFrames()
         self._analysis = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=self._keeps_frames)
         self._final = SampleDecoder(facts, max_pixels=max_pixels, loop_filter=True)
@@ -81,7 +82,8 @@ class Extractor:
     def findings(self) -> Findings:
         """Cuts, motion and the choice of keyframes. Raises TRUNCATED or CORRUPT when nothing can be decoded."""
         self._look()
-        cuts = find_cuts(self._signals, self._evidence, is_final=True).cuts
+        find = find_glanced_cuts if is_dense(self._signals) else find_cuts
+        cuts = find(self._signals, self._evidence, is_final=True).cuts
         motion = find_motion(self._signals, self._evidence, cuts).motion
         frames_left, watched_left = self._frames_left()
         choices = choose_keyframes(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.video.cuts import find_cuts, size_events, transition_run, watching, whole_anchors, worth_watching
 from pipeline.video.evidence import Evidence, Look, Run, Wish
+from pipeline.video.glanced import find_glanced_cuts, is_dense, shot_keys
 from pipeline.video.motion import find_motion, is_quiet_coded
 from pipeline.video.signals import Signals
 from pipeline.video.source import READ_GAP_BYTES, ByteRange, coalesce
@@ -39,6 +40,8 @@ _MOTION_PER_ROUND = 12
 _RANGES_PER_MINUTE, _MIN_RANGES, _MAX_RANGES = 21, 21, 1200
 _READ_SHARE, _MIN_READ_BYTES = 0.19, 3_000_000
 _MAX_GAP_BYTES = 1_600_000
+_KEY_GAP_GOPS, _GLANCE_GAP_GOPS = 1.2, 0.7
+_KEYS_SHOWN_PER_MINUTE = 5
 _MARGIN_S = 12.5
 _LIKE_SIZES = 0.15
 _READ_WHOLE_BYTES = 900_000
@@ -86,6 +89,8 @@ def cheap_frames(signals: Signals) -> float:
 
 def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Wish]:
     """The runs to decode next, the most telling first, within what is `left`; empty means done."""
+    if is_dense(signals):
+        return _glances(signals, evidence, left)
     if not evidence.done:
         return affordable(signals, first_look(signals), left)
     cuts = find_cuts(signals, evidence)
@@ -95,6 +100,18 @@ def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Wish]:
     wishes = wishes or list(find_motion(signals, evidence, cuts.cuts).wishes[:_MOTION_PER_ROUND])
     read = {sample for run in evidence.done if isinstance(run, Run) for sample in run.samples}
     return affordable(signals, (run for run in wishes if run not in evidence.done), left, read)
+
+
+def _glances(signals: Signals, evidence: Evidence, left: Budget) -> list[Wish]:
+    """Glances wherever sizes look like a cut, then the keys of the longest shots: those become images."""
+    found = find_glanced_cuts(signals, evidence)
+    kept = int(_KEYS_SHOWN_PER_MINUTE * max(1.0, signals.index.duration_s / 60))
+    looking = replace(left, ranges=left.ranges - kept) if left.ranges < _MAX_RANGES else left
+    looks = [wish for wish in found.wishes if wish not in evidence.done] if not evidence.done else []
+    if chosen := affordable(signals, looks, looking):
+        return chosen
+    keys = [wish for wish in shot_keys(signals, evidence, found.cuts, kept) if wish not in evidence.done]
+    return affordable(signals, keys, left)
 
 
 def _refreshed(signals: Signals, evidence: Evidence, left: Budget) -> Iterator[Run]:
@@ -141,7 +158,8 @@ def read_gap_bytes(signals: Signals) -> int:
     if not signals.has_short_gops or len(signals.anchors) < 2:
         return READ_GAP_BYTES
     usual_bytes = float(np.median(np.diff(signals.index.offset_bytes[signals.anchors])))
-    return int(np.clip(1.2 * usual_bytes, READ_GAP_BYTES, _MAX_GAP_BYTES))
+    share = _GLANCE_GAP_GOPS if is_dense(signals) else _KEY_GAP_GOPS
+    return int(np.clip(share * usual_bytes, READ_GAP_BYTES, _MAX_GAP_BYTES))
 
 
 def first_look(signals: Signals) -> list[Run]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.video.glance import GLANCED_CODECS
 from pipeline.video.index import SampleIndex
+from pipeline.video.likely import Place, suspicious_places
 
 _BEFORE = 12
 _BEFORE_PERCENTILE = 85
@@ -55,7 +56,8 @@ class Signals:
     `size_ratio` float64 (n,): a sample's size over the 85th percentile of the 12 non-key samples before it;
     `key_share` float64 (n,): its size over the median key's; `is_reference` bool (n,): samples that decoding can
     step on, by their display order; `activity` float64 (m,): the logarithm of the local mean size of non-key
-    samples, every 0.1 s; `bumps`: its passing rises; `gop_s`: the usual distance of anchors.
+    samples, every 0.1 s; `bumps`: its passing rises; `gop_s`: the usual distance of anchors;
+    `places`: where sizes make cuts likely, for short GOPs whose samples say something alone.
     """
 
     index: SampleIndex
@@ -69,6 +71,7 @@ class Signals:
     calm: NDArray[np.float64]
     bumps: tuple[Bump, ...]
     gop_s: float
+    places: tuple[Place, ...]
 
     @property
     def can_patch(self) -> bool:
@@ -113,6 +116,8 @@ def signals(index: SampleIndex) -> Signals:
     median_key = float(np.median(index.size_bytes[keys])) if len(keys) else 1.0
     activity, calm = _activity(index, t_s)
     is_reference = np.concatenate([[True], index.pts[1:] > np.maximum.accumulate(index.pts)[:-1]])
+    gop_s = float(np.median(gaps_s)) if len(gaps_s) else index.duration_s
+    is_short = gop_s <= LONG_GOP_S and index.facts.codec in GLANCED_CODECS
     return Signals(
         index=index,
         t_s=t_s,
@@ -124,7 +129,8 @@ def signals(index: SampleIndex) -> Signals:
         activity=activity,
         calm=calm,
         bumps=_bumps(activity),
-        gop_s=float(np.median(gaps_s)) if len(gaps_s) else index.duration_s,
+        gop_s=gop_s,
+        places=suspicious_places(index, t_s) if is_short else (),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.video.compare import Picture, change, likeness
 from pipeline.video.cuts import find_cuts
-from pipeline.video.evidence import Evidence, Run
+from pipeline.video.evidence import Evidence, Run, Wish
 from pipeline.video.signals import signals
 from tests.video.synthetic import evidence_of, index_of, picture
 
@@ -37,7 +37,7 @@ def phone_like(outlier: int | None, outlier_bytes: int = 27_000) -> tuple[list[i
     return sizes, list(range(0, 300, 30))
 
 
-def judged(answer: int) -> tuple[Evidence, list[float], list[Run]]:
+def judged(answer: int) -> tuple[Evidence, list[float], list[Wish]]:
     """Cuts and wishes once the outlier at sample 137 was decoded and showed the scene `answer`."""
     sizes, keys = phone_like(137)
     found = signals(index_of(sizes, keys))
@@ -64,6 +64,7 @@ def test_a_passing_rise_of_sizes_between_keys_that_differ_is_looked_into_and_the
     found = signals(index_of(sizes, keys))
     evidence = evidence_of({key: picture(1 if key < 370 else 2) for key in keys})
     (wish,) = find_cuts(found, evidence).wishes
+    assert isinstance(wish, Run)
     assert wish.key == 250
     assert all(355 <= sample <= 395 for sample in wish.samples[1:])
     evidence.add(wish, {250: picture(1)} | {sample: picture(2) for sample in wish.samples[1:]})
@@ -105,6 +106,7 @@ def test_distant_keys_that_differ_are_bisected() -> None:
     sizes, keys = phone_like(None)
     evidence = evidence_of({0: picture(1), 270: picture(2)})
     (wish,) = find_cuts(signals(index_of(sizes, keys)), evidence).wishes
+    assert isinstance(wish, Run)
     assert wish.key in keys[1:-1]
     assert not wish.is_patched
 
