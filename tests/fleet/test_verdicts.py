@@ -158,10 +158,13 @@ def test_samples_add_up_and_subtract_by_label() -> None:
 
 
 def test_a_process_tree_is_counted_with_its_children(tmp_path: Path) -> None:
-    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    ready = tmp_path / "ready"
+    child = f"import pathlib, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(600)"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     worker = WorkerProcess({}, tmp_path / "log", ("python3", "-c", script))
     try:
-        wait_for(lambda: processes.usage(worker.pid).processes == 2)
+        wait_for(ready.exists)
+        assert processes.usage(worker.pid).processes == 2
         assert processes.usage(worker.pid).pss_bytes > 0
         left = worker.kill()
     finally:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from pipeline.errors import Reason
 from pipeline.media import ObjectRef
-from pipeline.runs import Claimed, Commit, Lane
+from pipeline.runs import Claimed, ClaimResult, Commit, Lane
 from pipeline.verdict import RunState
 from tests.road.conftest import RED, Fleet, colour_clip
 from tests.waiting import wait_for
@@ -18,18 +18,28 @@ AGE_S = 1.0
 
 
 def _claim(fleet: Fleet, key: str, lease_s: float = 60) -> Claimed:
-    claim = fleet.services.ledger.claim(
-        ObjectRef(fleet.stack.originals, key, etag="e", size_bytes=1),
-        policy=fleet.policy.name,
-        decision_hash=fleet.policy.decision_hash,
-        lane=Lane.UPLOADS,
-        worker="w",
-        lease_s=lease_s,
-        trace_id="t",
-        event_at=None,
-    )
-    assert isinstance(claim, Claimed)
-    return claim
+    """Claim the run of `key`, as soon as whoever holds it has lost it."""
+    claims: list[ClaimResult] = []
+
+    def claim() -> bool:
+        ref = ObjectRef(fleet.stack.originals, key, etag="e", size_bytes=1)
+        claims.append(
+            fleet.services.ledger.claim(
+                ref,
+                policy=fleet.policy.name,
+                decision_hash=fleet.policy.decision_hash,
+                lane=Lane.UPLOADS,
+                worker="w",
+                lease_s=lease_s,
+                trace_id="t",
+                event_at=None,
+            )
+        )
+        return isinstance(claims[-1], Claimed)
+
+    wait_for(claim)
+    assert isinstance(claims[-1], Claimed)
+    return claims[-1]
 
 
 def _write(fleet: Fleet, *keys: str, content: bytes = b"x") -> list[str]:
