@@ -10,7 +10,15 @@ from pipeline.errors import PermanentError, Reason
 from pipeline.video.limits import Limits
 from pipeline.video.source import ByteRange, Source
 
-_MAX_TOP_LEVEL_BOXES = 64
+_MAX_TOP_LEVEL_BOXES = 100_000
+_MAX_READS = 1000
+_INDEX_CONTAINERS = {
+    **dict.fromkeys((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"dinf", b"mvex", b"tref"), 0),
+    **dict.fromkeys((b"udta", b"ilst"), 0),
+    **dict.fromkeys((b"meta", b"iprp", b"ipco"), 4),
+    **dict.fromkeys((b"dref", b"stsd", b"keys"), 8),
+}
+"""Boxes of an index that hold boxes, and how many bytes of theirs come first."""
 _READ_AHEAD_BYTES = 64 * 1024
 
 
@@ -61,27 +69,45 @@ def find(data: memoryview, *path: bytes) -> memoryview | None:
     return data
 
 
+def refuse_too_many_boxes(moov: memoryview, limits: Limits) -> None:
+    """Raises TOO_LARGE for an index of more boxes than writers make: readers walk them several times."""
+    found, waiting = 0, [moov]
+    while waiting:
+        for kind, body in children(waiting.pop()):
+            found += 1
+            if found > limits.max_boxes:
+                raise PermanentError(Reason.TOO_LARGE, f"an index of more than {limits.max_boxes} parts (boxes)")
+            if kind in _INDEX_CONTAINERS:
+                waiting.append(body[_INDEX_CONTAINERS[kind] :])
+
+
 def read_moov(source: Source, head: bytes, limits: Limits) -> memoryview:
     """The body of `moov`, wherever it stands; `head` is the beginning of the file, already read.
 
-    Raises PermanentError TRUNCATED when the file ends before a whole `moov`, TOO_LARGE for a huge one, and
-    UnreadableMp4Error for a file that is cut into fragments before any `moov`.
+    Raises PermanentError TRUNCATED when the file ends before a whole `moov`, TOO_LARGE for a huge one, CORRUPT for
+    sizes that no box can have and for endless boxes before it, and UnreadableMp4Error for a file that is cut into
+    fragments before any `moov`.
     """
-    at, window, window_at = 0, head, 0
+    at, window, window_at, reads = 0, head, 0, 0
     for _ in range(_MAX_TOP_LEVEL_BOXES):
         if at + 8 > source.size_bytes:
-            break
+            raise PermanentError(Reason.TRUNCATED, "the file ends before its index (the moov box)")
         if not window_at <= at <= window_at + len(window) - 16:
             window, window_at = source.read_ranges([ByteRange(at, _READ_AHEAD_BYTES)])[0], at
+            reads += 1
         header = box_header(window, at - window_at, source.size_bytes - at)
-        if header is None or header.total_bytes < header.header_bytes:
+        if header is None:
+            raise PermanentError(Reason.TRUNCATED, "the file ends before its index (the moov box)")
+        if header.total_bytes < header.header_bytes:
+            raise PermanentError(Reason.CORRUPT, f"at byte {at} stands a box of {header.total_bytes} bytes")
+        if reads > _MAX_READS:
             break
         if header.kind == b"moov":
             return _whole_moov(source, at, header, window, window_at, limits)
         if header.kind == b"moof":
             raise UnreadableMp4Error("movie fragments without a moov before them")
         at += header.total_bytes
-    raise PermanentError(Reason.TRUNCATED, "the file ends before its index (the moov box)")
+    raise PermanentError(Reason.CORRUPT, f"the first {at} bytes are small parts (boxes) without an index among them")
 
 
 def _whole_moov(

@@ -103,7 +103,7 @@ def signs(size_bytes: NDArray[np.int64], is_key: NDArray[np.bool_]) -> tuple[NDA
     since_key = number - keys[gop]
     usual = (since_key >= _AFTER_KEY) & ~is_key
     smooth = np.interp(number, number[usual], levels[usual]) if usual.any() else levels
-    plain = np.interp(number, number[~is_key], levels[~is_key])
+    plain = levels if is_key.all() else np.interp(number, number[~is_key], levels[~is_key])
     found: list[NDArray[np.float64]] = []
     mean = _Means(smooth)
     for half in _HALVES:

@@ -12,11 +12,12 @@ MIB = 1024**2
 class Limits:
     """Per video; the defaults suit one-minute uploads and survive long ones.
 
-    What the file claims is checked against the first six. `idle_read_bytes` bounds what is read without finding a
-    picture (metadata, sound, holes), `demux_bytes` the sequential pass over
-    containers without an index, and `retained_bytes` the packets kept from it. `decode_bytes` bounds the compressed
-    data decoded for analysis: cost follows it. Larger keyframe images than `max_image_pixels` are scaled
-    down to it. The rest are limits of the child process: `wall_s` is watched by the parent, which kills;
+    What the file claims is checked against the first eight; `max_boxes` and `max_edits` bound the index of an MP4.
+    `idle_read_bytes` bounds what is read without finding a picture (metadata, sound, holes), `demux_bytes` the
+    sequential pass over containers without an index, and `retained_bytes` the packets kept from it. `decode_bytes`
+    bounds the compressed data decoded for analysis: cost follows it. Larger keyframe images than
+    `max_image_pixels` are scaled down to it. The rest are limits of the child process: `wall_s` is watched by the
+    parent, which kills;
     `read_slack_bytes` is what may be read beyond twice the file's size.
     """
 
@@ -25,6 +26,8 @@ class Limits:
     max_pixels: int = 8192 * 4320
     max_samples: int = 2_000_000
     max_moov_bytes: int = 64 * MIB
+    max_boxes: int = 20_000
+    max_edits: int = 1000
     max_streams: int = 64
     idle_read_bytes: int = 64 * MIB
     demux_bytes: int = 2 * GIB

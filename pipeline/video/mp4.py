@@ -7,7 +7,7 @@ Fragmented files, several edits and several sample descriptions raise Unreadable
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PermanentError, Reason
-from pipeline.video.boxes import UnreadableMp4Error, children, find
+from pipeline.video.boxes import UnreadableMp4Error, children, find, refuse_too_many_boxes
 from pipeline.video.index import SampleIndex, StreamFacts
 from pipeline.video.limits import Limits
 from pipeline.video.references import refuse_other_files
@@ -25,6 +25,9 @@ Int64s = NDArray[np.int64]
 _IDENTITY = np.eye(2)
 _LIE_S = 2.0
 _LIE_SHARE = 0.1
+_MAX_TICKS = 2**53
+"""What is later is nonsense; sums and differences of what is not cannot leave 64 bits."""
+_FAR = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +51,20 @@ def mp4_index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
 
 
 def _index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
+    refuse_too_many_boxes(moov, limits)
     refuse_other_files(moov)
+    track, others = _chosen_track(moov, limits)
     if find(moov, b"mvex") is not None:
         raise UnreadableMp4Error("movie fragments")
     if find(moov, b"cmov") is not None:
         raise UnreadableMp4Error("compressed moov")
     movie = _movie(moov)
-    track, others = _chosen_track(moov, limits)
     sample_table = _need(track, b"mdia", b"minf", b"stbl")
     entry = sample_entry(_need(sample_table, b"stsd"))
     if not entry.width_px or not entry.height_px:
         raise UnreadableMp4Error("a sample description without a size")
     timescale, claimed = _media_header(_need(track, b"mdia", b"mdhd"))
-    size_bytes, claimed_count = _sizes(sample_table, limits)
+    size_bytes, claimed_count = _sizes(sample_table)
     count = len(size_bytes)
     if count == 0:
         raise PermanentError(Reason.NO_FRAMES, "the video track has no samples")
@@ -68,12 +72,15 @@ def _index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
     dts, last_delta = _decode_times(sample_table, count)
     composition = _composition_offsets(sample_table, count)
     media_pts = dts + composition
-    edit = _edit(track, movie.timescale, timescale)
+    edit = _edit(track, movie.timescale, timescale, limits)
     is_shown = (media_pts >= edit.start) & (media_pts < edit.end)
     if not is_shown.any():
-        is_shown, edit = np.ones(count, bool), Edit(int(media_pts.min()), 2**62, 0)
+        is_shown, edit = np.ones(count, bool), Edit(int(media_pts.min()), _FAR, 0)
     pts = media_pts - edit.start + edit.delay
-    is_readable = (offset_bytes >= 0) & (offset_bytes + size_bytes <= file_bytes) & (size_bytes > 0)
+    is_placed = offset_bytes >= 0
+    if not is_placed.any():
+        raise PermanentError(Reason.CORRUPT, f"the index lists {count} samples and puts none of them into the file")
+    is_readable = is_placed & (offset_bytes <= file_bytes - size_bytes) & (size_bytes > 0)
     return SampleIndex(
         facts=_facts(entry, track, movie, timescale),
         offset_bytes=offset_bytes,
@@ -139,7 +146,10 @@ def _chosen_track(moov: memoryview, limits: Limits) -> tuple[memoryview, int]:
     tracks = [body for kind, body in children(moov) if kind == b"trak"]
     if len(tracks) > limits.max_streams:
         raise PermanentError(Reason.TOO_LARGE, f"{len(tracks)} streams exceed {limits.max_streams}")
-    chapters = {track_id for track in tracks for track_id in _chapter_ids(track)}
+    edits = sum(_edit_count(track) for track in tracks)
+    if edits > limits.max_edits:
+        raise PermanentError(Reason.TOO_LARGE, f"{edits} edits exceed {limits.max_edits}")
+    chapters = _chapter_ids(tracks)
     videos = [
         track
         for track in tracks
@@ -150,6 +160,9 @@ def _chosen_track(moov: memoryview, limits: Limits) -> tuple[memoryview, int]:
     if not videos:
         raise PermanentError(Reason.NO_VIDEO_STREAM, "the file has no video track")
     with_samples = [track for track in videos if _sample_count(track) > 0] or videos
+    for track in with_samples:
+        if (count := _sample_count(track)) > limits.max_samples:
+            raise PermanentError(Reason.TOO_LARGE, f"{count} samples exceed {limits.max_samples}")
     enabled = [track for track in with_samples if _need(track, b"tkhd")[3] & 1] or with_samples
     return enabled[0], len(with_samples) - 1
 
@@ -161,11 +174,15 @@ def _described(track: memoryview) -> str:
     return b" ".join((bytes(handler[8:12]), bytes(stsd[12:16]))).decode("ascii", "backslashreplace").replace("\0", "?")
 
 
-def _chapter_ids(track: memoryview) -> Iterator[int]:
-    """The tracks that this one names as its chapters: a chapter picture is no video."""
-    chap = find(track, b"tref", b"chap")
-    if chap is not None:
-        yield from struct.unpack(f">{len(chap) // 4}I", chap[: len(chap) // 4 * 4])
+def _chapter_ids(tracks: Sequence[memoryview]) -> frozenset[int]:
+    """The tracks that others name as their chapters: a chapter picture is no video."""
+    ids = np.array([_track_id(track) for track in tracks], np.int64)
+    found: set[int] = set()
+    for track in tracks:
+        if (chap := find(track, b"tref", b"chap")) is not None:
+            named = np.frombuffer(chap, ">u4", len(chap) // 4)
+            found.update(ids[np.isin(ids, named)].tolist())
+    return frozenset(found)
 
 
 def _track_id(track: memoryview) -> int:
@@ -185,22 +202,26 @@ def _media_header(mdhd: memoryview) -> tuple[int, int]:
     return max(1, int(timescale)), 0 if is_unknown else int(claimed)
 
 
-def _table(box: memoryview, columns: int, dtype: str = ">u4") -> Int64s:
-    """A counted table of a full box as int64 (rows, columns); shorter where the box is."""
+def _table(box: memoryview, columns: int) -> Int64s:
+    """A counted table of uint32 in a full box as int64 (rows, columns); shorter where the box is."""
     (count,) = struct.unpack_from(">I", box, 4)
-    row_bytes = columns * np.dtype(dtype).itemsize
-    rows = min(count, (len(box) - 8) // row_bytes)
-    return np.frombuffer(box, dtype, rows * columns, 8).reshape(rows, columns).astype(np.int64)
+    rows = min(count, (len(box) - 8) // (4 * columns))
+    return np.frombuffer(box, ">u4", rows * columns, 8).reshape(rows, columns).astype(np.int64)
 
 
-def _sizes(sample_table: memoryview, limits: Limits) -> tuple[Int64s, int]:
+def _places(box: memoryview) -> Int64s:
+    """A counted table of uint64 in a full box; places beyond any file become one such place that int64 holds."""
+    (count,) = struct.unpack_from(">I", box, 4)
+    values = np.frombuffer(box, ">u8", min(count, (len(box) - 8) // 8), 8)
+    return np.asarray(np.minimum(values, np.uint64(_FAR)), np.int64)
+
+
+def _sizes(sample_table: memoryview) -> tuple[Int64s, int]:
     """The size of every sample that is listed, and how many the table claims."""
     stsz = find(sample_table, b"stsz")
     if stsz is None:
         raise UnreadableMp4Error("compact sample sizes (stz2)" if find(sample_table, b"stz2") else "no stsz")
     same_bytes, count = struct.unpack_from(">2I", stsz, 4)
-    if count > limits.max_samples:
-        raise PermanentError(Reason.TOO_LARGE, f"{count} samples exceed {limits.max_samples}")
     if same_bytes:
         return np.full(count, same_bytes, np.int64), count
     return np.frombuffer(stsz, ">u4", min(count, (len(stsz) - 12) // 4), 12).astype(np.int64), count
@@ -209,7 +230,7 @@ def _sizes(sample_table: memoryview, limits: Limits) -> tuple[Int64s, int]:
 def _offsets(sample_table: memoryview, size_bytes: Int64s) -> Int64s:
     """Each sample's place in the file; -1 for samples that no chunk holds."""
     co64 = find(sample_table, b"co64")
-    chunks = _table(co64, 1, ">u8")[:, 0] if co64 else _table(_need(sample_table, b"stco"), 1)[:, 0]
+    chunks = _places(co64) if co64 else _table(_need(sample_table, b"stco"), 1)[:, 0]
     runs = _table(_need(sample_table, b"stsc"), 3)
     offset_bytes = np.full(len(size_bytes), -1, np.int64)
     if not len(runs) or not len(chunks):
@@ -277,23 +298,38 @@ class Edit:
     delay: int
 
 
-def _edit(track: memoryview, movie_timescale: int, timescale: int) -> Edit:
-    elst = find(track, b"edts", b"elst")
-    if elst is None:
-        return Edit(0, 2**62, 0)
+def _edit_rows(elst: memoryview) -> tuple[struct.Struct, int]:
+    """How a row of an edit list is packed, and how many rows there are: as many as claimed, or as fit."""
     row = struct.Struct(">QqhH" if elst[0] == 1 else ">IihH")
     (count,) = struct.unpack_from(">I", elst, 4)
-    rows = [row.unpack_from(elst, 8 + i * row.size) for i in range(min(count, (len(elst) - 8) // row.size))]
-    delay = sum(length for length, start, *_ in rows if start == -1)
+    return row, min(count, (len(elst) - 8) // row.size)
+
+
+def _edit_count(track: memoryview) -> int:
+    elst = find(track, b"edts", b"elst")
+    return 0 if elst is None or len(elst) < 8 else _edit_rows(elst)[1]
+
+
+def _edit(track: memoryview, movie_timescale: int, timescale: int, limits: Limits) -> Edit:
+    elst = find(track, b"edts", b"elst")
+    if elst is None:
+        return Edit(0, _FAR, 0)
+    row, count = _edit_rows(elst)
+    rows = [row.unpack_from(elst, 8 + i * row.size) for i in range(count)]
     real = [edit for edit in rows if edit[1] >= 0]
     if not real:
-        return Edit(0, 2**62, 0)
+        return Edit(0, _FAR, 0)
+    in_ticks = Fraction(timescale, movie_timescale)
+    delay = round(sum(length for length, start, *_ in rows if start == -1) * in_ticks)
+    if delay > _MAX_TICKS:
+        raise PermanentError(Reason.CORRUPT, f"the edit list lets the video wait for {float(delay / timescale):.0f} s")
+    if (shown_s := sum(edit[0] for edit in real) / movie_timescale) > limits.max_duration_s and len(real) > 1:
+        raise PermanentError(Reason.TOO_LONG, f"the edits show {shown_s:.0f} s, more than {limits.max_duration_s:.0f}")
     if len(real) > 1 or rows[-1][1] == -1 or (real[0][2], real[0][3]) != (1, 0):
         raise UnreadableMp4Error("an edit list with several edits")
-    length, start = real[0][:2]
-    in_ticks = Fraction(timescale, movie_timescale)
-    end = start + round(length * in_ticks) if length else 2**62
-    return Edit(start, end, round(delay * in_ticks))
+    length, start = real[0][0], min(real[0][1], _MAX_TICKS)
+    end = start + round(length * in_ticks) if length else _FAR
+    return Edit(start, min(end, _FAR), delay)
 
 
 def _facts(entry: SampleEntry, track: memoryview, movie: Movie, timescale: int) -> StreamFacts:

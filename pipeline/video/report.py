@@ -125,7 +125,7 @@ def _read_video(message: Json, limits: Limits) -> VideoInfo:
     height_px = integer(message.get("height_px"), 1, limits.max_pixels)
     if width_px * height_px > limits.max_pixels:
         raise ReportError("too many pixels")
-    numerator, denominator = (integer(part, 1, 2**31) for part in sequence(message.get("time_base"), 2))
+    numerator, denominator = (integer(part, 1, 2**32 - 1) for part in sequence(message.get("time_base"), 2))
     return VideoInfo(
         duration_s=number(message.get("duration_s"), 0.0, limits.max_duration_s),
         width_px=width_px,

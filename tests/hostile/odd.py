@@ -41,6 +41,16 @@ from tests.hostile.distorting import (
     written,
     zero_samples,
 )
+from tests.hostile.lying import (
+    boxes_before_index,
+    edited,
+    empty_chunks,
+    far_samples,
+    many_chapters,
+    more_boxes,
+    quickest_clock,
+    two_descriptions_of_many,
+)
 from tests.hostile.making import STBL, encode, patched, pictures, place, two_streams, with_timestamps, without_box
 
 DAY_S = 86400
@@ -67,7 +77,7 @@ class Odd:
 
 
 def odd_files() -> list[Odd]:
-    return [*no_videos(), *streams(), *damaged(), *timestamps(), *shapes(), *claims()]
+    return [*no_videos(), *streams(), *damaged(), *timestamps(), *shapes(), *claims(), *indices()]
 
 
 def no_videos() -> Iterator[Odd]:
@@ -261,3 +271,28 @@ def claims() -> Iterator[Odd]:
     yield Odd("endless fragmented index", ".mp4", endless_fragmented(4_000_000_000, 1), Reason.CORRUPT)
     yield Odd("endless fragmented index in small parts", ".mp4", endless_fragmented(1_000_000, 500), Reason.TOO_LARGE)
     yield Odd("endless empty fragments", ".mp4", endless_fragmented(0, 200_000), Seen())
+
+
+def indices() -> Iterator[Odd]:
+    """Indices that hold too much, or numbers that overflow."""
+    yield Odd("100,000 edits", ".mp4", written(edited([(40, 0)] * 100_000)), Reason.TOO_LARGE)
+    yield Odd(
+        "100 edits",
+        ".mp4",
+        written(edited([(400, 0)] * 100)),
+        Seen(warnings=("timestamps out of order",), coverage=(0.5, 1.0)),
+    )
+    yield Odd("edits that repeat it for hours", ".mp4", written(edited([(200_000, 0)] * 100)), Reason.TOO_LONG)
+    yield Odd("an edit that waits for 2**62", ".mp4", written(edited([(2**62, -1), (1000, 0)])), Reason.CORRUPT)
+    yield Odd("an edit that begins at 2**63 - 1", ".mp4", written(edited([(1000, 2**63 - 1)])), Seen())
+    yield Odd("an edit of 2**64 - 1", ".mp4", written(edited([(2**64 - 1, 0)])), Seen())
+    yield Odd("a million boxes in the index", ".mp4", written(more_boxes(10**6, b"moov")), Reason.TOO_LARGE)
+    yield Odd("a million boxes in a track", ".mp4", written(more_boxes(10**6, *STBL)), Reason.TOO_LARGE)
+    yield Odd("1,000 boxes before the index", ".mp4", written(boxes_before_index(1000)), Seen())
+    yield Odd("a million boxes before the index", ".mp4", written(boxes_before_index(10**6)), Reason.CORRUPT)
+    yield Odd("two million chapters", ".mp4", written(many_chapters), Seen())
+    yield Odd("samples at 2**63", ".mp4", written(far_samples), Reason.TRUNCATED)
+    yield Odd("chunks without samples", ".mp4", written(empty_chunks), Reason.CORRUPT)
+    yield Odd("2**32 - 1 ticks a second", ".mp4", written(quickest_clock, use_editlist="0"), Seen())
+    yield Odd("two descriptions of many samples", ".mp4", written(two_descriptions_of_many), Reason.TOO_LARGE)
+    yield Odd("nothing but keys", ".mp4", coded("libx264", count=300, options={"g": "1"}), Seen())

@@ -1,0 +1,70 @@
+"""MP4s whose index is legal by its form and holds too much, or numbers that arithmetic of 64 bits cannot bear."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from tests.hostile.making import STBL, TRACK, box, boxes, place, replaced, without_box
+
+Change = Callable[[bytes], bytes]
+
+
+def edited(rows: Sequence[tuple[int, int]]) -> Change:
+    """With an edit list of these lengths and starts, of 64 bits."""
+    table = b"".join(struct.pack(">QqhH", length, start, 1, 0) for length, start in rows)
+    elst = box(b"elst", struct.pack(">II", 1 << 24, len(rows)), table)
+
+    def change(data: bytes) -> bytes:
+        track = without_box(data[slice(*place(data, *TRACK))], b"edts")
+        return replaced(data, track + box(b"edts", elst), *TRACK)
+
+    return change
+
+
+def more_boxes(count: int, *path: bytes) -> Change:
+    """With so many empty boxes behind what the box at `path` holds."""
+    return lambda data: replaced(data, data[slice(*place(data, *path))] + box(b"free") * count, *path)
+
+
+def boxes_before_index(count: int) -> Change:
+    """With so many empty boxes between the pictures and the index."""
+
+    def change(data: bytes) -> bytes:
+        at = next(start for kind, start, _ in boxes(data) if kind == b"moov")
+        return data[:at] + box(b"free") * count + data[at:]
+
+    return change
+
+
+def many_chapters(data: bytes) -> bytes:
+    """Whose track names two million chapter tracks."""
+    track = data[slice(*place(data, *TRACK))]
+    return replaced(data, track + box(b"tref", box(b"chap", bytes(range(2, 10)) * 1_000_000)), *TRACK)
+
+
+def far_samples(data: bytes) -> bytes:
+    """Whose samples lie so far out that their ends leave 64 bits."""
+    stbl = data[slice(*place(data, *STBL))]
+    offsets = b"".join(struct.pack(">Q", 2**63 - 10) for _ in range(30))
+    far = box(b"co64", struct.pack(">II", 0, 30), offsets)
+    one_each = box(b"stsc", struct.pack(">5I", 0, 1, 1, 1, 1))
+    return replaced(data, without_box(without_box(stbl, b"stco"), b"stsc") + far + one_each, *STBL)
+
+
+def empty_chunks(data: bytes) -> bytes:
+    """Whose chunks hold no samples."""
+    return replaced(data, struct.pack(">5I", 0, 1, 0, 0, 0), *STBL, b"stsc")
+
+
+def quickest_clock(data: bytes) -> bytes:
+    """With the most ticks a second that 32 bits can say."""
+    body = data[slice(*place(data, *TRACK, b"mdia", b"mdhd"))]
+    return replaced(data, body[:12] + b"\xff" * 4 + body[16:], *TRACK, b"mdia", b"mdhd")
+
+
+def two_descriptions_of_many(data: bytes) -> bytes:
+    """With two sample descriptions, which only FFmpeg reads, and a claim of a hundred million samples."""
+    described = data[slice(*place(data, *STBL, b"stsd"))]
+    data = replaced(data, struct.pack(">II", 0, 2) + described[8:] * 2, *STBL, b"stsd")
+    return replaced(data, struct.pack(">III", 0, 1, 100_000_000), *STBL, b"stsz")
