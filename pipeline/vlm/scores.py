@@ -32,12 +32,23 @@ def score_of(question: str, statement: Statement, text: str, tokens: Sequence[To
     return min(_MOST_STATED, max(1 - _MOST_STATED, statement.score / MAX_SCORE)), ScoreSource.STATED
 
 
+def adds_up(tokens: Sequence[Token], text: str) -> bool:
+    """Whether `tokens` are those of `text`.
+
+    A token may be a part of a character, which engines show each in their own way. The answers are ASCII, as is the JSON
+    around them, so nothing else is compared.
+    """
+    joined = "".join(token.text for token in tokens)
+    return bool(tokens) and _ascii(joined) == _ascii(text)
+
+
 def _from_tokens(question: str, said: Said, text: str, tokens: Sequence[Token]) -> float | None:
     """None where the tokens do not add up to the text, or the answer cannot be found in them."""
-    if not tokens or "".join(token.text for token in tokens) != text:
+    joined = "".join(token.text for token in tokens)
+    if not adds_up(tokens, text):
         return None
     # A quote inside a JSON string is escaped, so this matches the real key only.
-    found = re.search(rf'"{re.escape(question)}"\s*:\s*\{{\s*"answer"\s*:\s*"({said.value})"', text)
+    found = re.search(rf'"{re.escape(question)}"\s*:\s*\{{\s*"answer"\s*:\s*"({said.value})"', joined)
     if found is None:
         return None
     value_at = found.start(1)
@@ -57,6 +68,10 @@ def _from_tokens(question: str, said: Said, text: str, tokens: Sequence[Token]) 
                 mass[answer] += probability
     yes, no = min(1.0, mass[Said.YES]), min(1.0, mass[Said.NO])
     return yes + max(0.0, 1.0 - yes - no) / 2
+
+
+def _ascii(text: str) -> bytes:
+    return text.encode("ascii", errors="ignore")
 
 
 def _token_at(tokens: Sequence[Token], position: int) -> tuple[Token, int]:
