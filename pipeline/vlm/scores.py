@@ -35,8 +35,8 @@ def score_of(question: str, statement: Statement, text: str, tokens: Sequence[To
 def adds_up(tokens: Sequence[Token], text: str) -> bool:
     """Whether `tokens` are those of `text`.
 
-    A token may be a part of a character, which engines show each in their own way. The answers are ASCII, as is the JSON
-    around them, so nothing else is compared.
+    A token may be a part of a character, which engines show each in their own way. The answers are ASCII, as is the
+    JSON around them, so nothing else is compared.
     """
     joined = "".join(token.text for token in tokens)
     return bool(tokens) and _ascii(joined) == _ascii(text)

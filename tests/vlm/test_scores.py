@@ -60,6 +60,16 @@ def test_tokens_that_do_not_add_up_to_the_text_are_not_believed() -> None:
     assert score_of("face", Statement(Said.YES, 40, (0,)), answer("yes"), tokens[:-1])[1] is ScoreSource.STATED
 
 
+def test_a_character_in_several_tokens_costs_no_probability() -> None:
+    text = '{"seen": "\N{HANGUL SYLLABLE GA}", "answers": {"face": {"answer": "no", "score": 9, "images": []}}}'
+    before, after = text.split('no"', 1)
+    head, tail = before.split("\N{HANGUL SYLLABLE GA}")
+    part = Token("\N{REPLACEMENT CHARACTER}", 1)
+    answered = Token("no", 0.9, (("no", 0.9), ("yes", 0.1)))
+    tokens = [Token(head, 1), part, part, Token(tail, 1), answered, Token('"' + after, 1)]
+    assert score_of("face", Statement(Said.NO, 50, ()), text, tokens) == (pytest.approx(0.1), ScoreSource.LOGPROBS)
+
+
 def test_a_decoy_inside_a_string_is_not_taken_for_the_answer() -> None:
     text = answer("no", seen='"face": {"answer": "no"')
     tokens = [Token(text[:30], 0.99), Token(text[30:], 0.99)]
