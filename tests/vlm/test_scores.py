@@ -67,7 +67,9 @@ def test_a_character_in_several_tokens_costs_no_probability() -> None:
     part = Token("\N{REPLACEMENT CHARACTER}", 1)
     answered = Token("no", 0.9, (("no", 0.9), ("yes", 0.1)))
     tokens = [Token(head, 1), part, part, Token(tail, 1), answered, Token('"' + after, 1)]
-    assert score_of("face", Statement(Said.NO, 50, ()), text, tokens) == (pytest.approx(0.1), ScoreSource.LOGPROBS)
+    score, source = score_of("face", Statement(Said.NO, 50, ()), text, tokens)
+    assert score == pytest.approx(0.1)
+    assert source is ScoreSource.LOGPROBS
 
 
 def test_a_decoy_inside_a_string_is_not_taken_for_the_answer() -> None:
