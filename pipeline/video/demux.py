@@ -28,9 +28,11 @@ from pipeline.video.source import ByteRange, Source
 
 _BLOCK_BYTES = 512 * 1024
 _CACHED_BLOCKS = 8
+_LEAST_CHARGED_BYTES = 4096  # of `BlockFile`'s patience: a tiny read costs as much time
 _ROTATION_PROBES = 24  # packets; reordering delays the first frame by up to 16
 _DECODERS = CODECS | {"libdav1d", "libvpx", "libvpx-vp9", "flv", "msmpeg4"}
 _OUT_OF_MEMORY = 12  # ENOMEM
+_START_CODED = frozenset(("mpegts", "mpeg"))
 _NO_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
 
@@ -75,7 +77,7 @@ class BlockFile(io.RawIOBase):
         number, skip = divmod(self._at, _BLOCK_BYTES)
         part = self._block(number)[skip : skip + size] if size else b""
         self._at += len(part)
-        self._left_bytes -= len(part)
+        self._left_bytes -= max(len(part), _LEAST_CHARGED_BYTES)
         return part
 
     def _block(self, number: int) -> bytes:
@@ -114,6 +116,9 @@ def demuxed_index(source: Source, container_format: str, limits: Limits, claims:
         if isinstance(error, MemoryError) or getattr(error, "errno", 0) == _OUT_OF_MEMORY:
             detail = f"reading the {container_format} file needs more memory than allowed"
             raise PermanentError(Reason.TOO_LARGE, detail) from error
+        if isinstance(error, av.error.EOFError) and not claims.missing_bytes:
+            detail = f"what the {container_format} file says of its streams is damaged, or goes on after its end"
+            raise PermanentError(Reason.CORRUPT, detail) from error
         reason = Reason.TRUNCATED if claims.missing_bytes else Reason.CORRUPT
         raise PermanentError(reason, f"the {container_format} file cannot be read: {_words(error)}") from error
 
@@ -133,7 +138,8 @@ def _read(
     # `_rotation_deg` decodes with this context: one thread, and no more pixels than the container may claim
     stream.codec_context.thread_count = 1
     stream.codec_context.options = {"max_pixels": str(limits.max_pixels)}
-    table = PacketTable(limits.retained_bytes)
+    start_coded = codec_of(stream.codec_context.name) if container_format in _START_CODED else None
+    table = PacketTable(limits.retained_bytes, start_coded)
     warnings = [f"{others} more video stream(s) were not looked at"] if others else []
     rotation_deg = _collect(container, stream, file, table, limits, warnings)
     context = stream.codec_context  # by now it has seen pictures, so it knows a size that the container kept back

@@ -27,6 +27,7 @@ from pipeline.video.signals import Signals, signals
 from pipeline.video.source import Source
 
 _MAX_ROUNDS = 24
+_WHOLE_SHARE = 0.9
 _FRAME_SHARE = 0.048
 _MIN_FRAMES_FOR_IMAGES = 12
 _FRAMES_AN_IMAGE = 10
@@ -91,13 +92,14 @@ class Extractor:
         )
         if not choices:
             raise self._nothing_to_see()
+        share = coverage(self._signals, self._evidence)
         return Findings(
             video=self._index.video_info(),
             cuts=cuts,
             motion=motion,
             choices=tuple(choices),
-            warnings=self._warnings(),
-            coverage=coverage(self._signals, self._evidence),
+            warnings=self._warnings(share),
+            coverage=share,
         )
 
     def _frames_left(self) -> tuple[int, int]:
@@ -197,26 +199,30 @@ class Extractor:
             return PermanentError(Reason.TRUNCATED, "no frame of what the file holds could be decoded")
         return PermanentError(Reason.CORRUPT, "no frame could be decoded")
 
-    def _warnings(self) -> tuple[str, ...]:
+    def _warnings(self, share: float) -> tuple[str, ...]:
         found = list(self._index.warnings)
         if failed := len(self._evidence.failed):
             tried = failed + len(self._evidence.exact)
             found.append(f"damaged: {failed} of {tried} frames looked at could not be decoded")
         if sparse_gops(self._signals):
             found.append("few key frames: only the beginnings of long stretches were decoded")
+        if not found and share < _WHOLE_SHARE:
+            found.append(f"gaps: only {share:.0%} of the duration could be looked at")
         return tuple(found)
 
 
 def coverage(found: Signals, evidence: Evidence) -> float:
     """The share of the duration, 0..1, that could be looked at.
 
-    Lost are what comes before the first key, samples past the end of the file, what follows a key that did not
-    decode up to the next key, what an index says but the file lacks at its end, and, in GOPs beyond 20 s, what was
-    not reached.
+    Lost are what comes before the first key, samples past the end of the file or of another codec, what follows a key
+    that did not decode up to the next key, what an index says but the file lacks at its end, and, in GOPs beyond 20 s,
+    what was not reached.
     """
     index = found.index
     is_lost = ~index.is_readable & (index.offset_bytes >= 0)
     is_lost[: int(index.is_key.argmax())] = True
+    if index.is_foreign is not None:
+        is_lost |= index.is_foreign
     for key in evidence.failed:
         is_lost[key : found.next_key(key)] = True
     for key, end in sparse_gops(found):
@@ -229,5 +235,6 @@ def coverage(found: Signals, evidence: Evidence) -> float:
         seen = float(lengths[~is_lost[by_time]].sum())
     else:
         usual = float(np.median(lengths))
-        seen = float(np.minimum(lengths, max(usual * 10, 1.0))[~is_lost[by_time]].sum())
+        lengths[:-1] = np.minimum(lengths[:-1], max(usual * 10, 1.0))  # holes; the last one is as long as it says
+        seen = float(lengths[~is_lost[by_time]].sum())
     return float(np.clip(seen / max(1, index.end_pts - index.start_pts), 0.0, 1.0))

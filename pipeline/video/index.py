@@ -51,7 +51,7 @@ class SampleIndex:
     after edit lists, equal to what FFmpeg's demuxer reports; `is_key` and `is_shown` bool: the latter is False
     for samples that an edit list hides. `start_pts` is the first displayed frame's, `end_pts` the end of the
     last one, or of what the file declares and lacks; that part, in ticks, is
-    `missing_end`. `streams` names kind and codec of every stream.
+    `missing_end`. `streams` names kind and codec of every stream. `is_foreign` is True for samples of another codec.
     """
 
     facts: StreamFacts
@@ -68,6 +68,7 @@ class SampleIndex:
     payloads: Mapping[int, bytes] = field(default_factory=dict)
     missing_end: int = 0
     streams: tuple[str, ...] = ()
+    is_foreign: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         for column in (self.size_bytes, self.dts, self.pts, self.is_key, self.is_shown, self.is_readable):

@@ -11,10 +11,14 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from pipeline.errors import PermanentError, Reason
+from pipeline.video.foreign import is_foreign
 from pipeline.video.index import SampleIndex, StreamFacts
 
 _MISSING_END_S = 2.0
 _MISSING_END_SHARE = 0.1
+_MAX_TICKS = 2**53
+"""Times beyond are nonsense, and none: sums of what is left cannot leave 64 bits."""
+_MAX_STEP_TICKS = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +31,17 @@ class Row:
     is_key: bool
     is_shown: bool
     duration: int
+    is_foreign: bool = False
 
 
 class PacketTable:
-    """Collects the packets' columns, and as many payloads as fit: all, then keys, then every other key."""
+    """Collects the packets' columns, and as many payloads as fit: all, then keys, then every other key.
 
-    def __init__(self, budget_bytes: int) -> None:
+    Where samples have start codes, those of another codec than `start_coded` are told apart and not kept.
+    """
+
+    def __init__(self, budget_bytes: int, start_coded: str | None = None) -> None:
+        self._start_coded = start_coded
         self.rows: list[Row] = []
         self.payloads: dict[int, bytes] = {}
         self._budget_bytes = budget_bytes
@@ -43,7 +52,12 @@ class PacketTable:
     def add(self, packet: Packet[VideoStream]) -> None:
         number = len(self.rows)
         is_key = packet.is_keyframe
-        self.rows.append(Row(packet.size, packet.dts, packet.pts, is_key, not packet.is_discard, packet.duration or 0))
+        foreign = self._start_coded is not None and is_foreign(self._start_coded, memoryview(packet))
+        duration = min(max(0, packet.duration or 0), _MAX_STEP_TICKS)
+        times = _sane(packet.dts), _sane(packet.pts)
+        self.rows.append(Row(packet.size, *times, is_key, not packet.is_discard, duration, foreign))
+        if foreign:
+            return
         self._keys += is_key
         if is_key and self._keys % self._key_step:
             return
@@ -62,6 +76,10 @@ class PacketTable:
                 dropped = list(self.payloads)[1::2]
             for number in dropped:
                 self._kept_bytes -= len(self.payloads.pop(number))
+
+
+def _sane(ticks: int | None) -> int | None:
+    return ticks if ticks is not None and abs(ticks) <= _MAX_TICKS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +117,11 @@ def packet_index(facts: StreamFacts, table: PacketTable, claims: Claims, warning
         warnings.append(f"truncated: the file ends {claims.missing_bytes} bytes before its declared end")
     if all(row.pts is None and row.dts is None for row in rows):
         warnings.append("timestamps estimated: the file has none")
+    foreign = np.array([row.is_foreign for row in rows], bool)
+    if foreign.all():
+        raise PermanentError(Reason.CORRUPT, f"no picture is coded in {facts.codec}, as the file says")
+    if foreign.any():
+        warnings.append(f"another codec: {foreign.sum()} of {len(rows)} pictures are not {facts.codec}: not looked at")
     is_readable = np.zeros(len(pts), bool)
     is_readable[list(table.payloads)] = True
     return SampleIndex(
@@ -115,6 +138,7 @@ def packet_index(facts: StreamFacts, table: PacketTable, claims: Claims, warning
         warnings=tuple(warnings),
         payloads=table.payloads,
         missing_end=missing_end,
+        is_foreign=foreign,
     )
 
 

@@ -14,6 +14,7 @@ from pipeline.video.index import SampleIndex
 
 _STANDING_SHARE = 0.1
 _USUAL_FPS = 25
+_FAR = 2**61  # ticks; more would leave 64 bits
 
 
 def with_sound_times(index: SampleIndex) -> SampleIndex:
@@ -27,7 +28,7 @@ def with_sound_times(index: SampleIndex) -> SampleIndex:
     if not backwards and standing <= _STANDING_SHARE * len(steps):
         return index
     usual = usual_step(steps, index)
-    sound = np.where(steps > 0, steps, usual)
+    sound = np.minimum(np.where(steps > 0, steps, usual), _FAR // len(index))
     dts = index.dts[0] + np.concatenate([[0], np.cumsum(sound)])
     pts = dts + (index.pts - index.dts)
     shown = pts[index.is_shown]
