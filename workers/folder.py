@@ -7,10 +7,13 @@ OUT/index.html         the report (`analyze`)
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -30,31 +33,67 @@ Work = Callable[[Source, str], tuple[Document, Sequence[BgrImage]]]
 """Source and shown path → the result document, its keyframes' `image` still null, and the pictures."""
 
 
-def find_files(paths: Sequence[Path], *, leave_out: Path | None = None) -> list[Path]:
+_KINDS = ((stat.S_ISFIFO, "pipes"), (stat.S_ISSOCK, "sockets"))
+
+
+def find_files(
+    paths: Sequence[Path], *, leave_out: Path | None = None, passed_over: Counter[str] | None = None
+) -> list[Path]:
     """The files named, and all files below the folders named, sorted; hidden ones and `leave_out` are passed over.
+
+    What lies in a folder and is no file is counted in `passed_over`, by what it is.
 
     Raises UserError(BAD_INPUT) for a path that does not exist and for a folder that cannot be looked into.
     """
     left_out = leave_out.resolve() if leave_out else None
+    passed_over = Counter() if passed_over is None else passed_over
     found: dict[Path, Path] = {}
     for path in paths:
         try:
+            if _is_loop(path):
+                raise UserError(Reason.BAD_INPUT, f"{path}: a symbolic link that leads back to itself")
             if left_out is not None and path.resolve() == left_out:
                 raise UserError(Reason.BAD_INPUT, f"{path} is the output folder itself; choose another one with --out")
             if not path.exists():
                 raise UserError(Reason.BAD_INPUT, f"{path}: no such file or folder")
-            for file in _below(path, left_out) if path.is_dir() else [path]:
+            for file in _below(path, left_out, passed_over) if path.is_dir() else [path]:
                 found.setdefault(file.resolve(), file)
         except OSError as error:
             raise UserError(Reason.BAD_INPUT, f"{error.filename or path}: {error.strerror}") from None
     return sorted(found.values())
 
 
-def _below(folder: Path, left_out: Path | None) -> Iterator[Path]:
+def _below(folder: Path, left_out: Path | None, passed_over: Counter[str]) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder, onerror=_refuse):
         here = Path(parent)
         folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != left_out]
-        yield from (here / name for name in files if not name.startswith(".") and (here / name).is_file())
+        passed_over["links to folders"] += sum((here / name).is_symlink() for name in folders)
+        for file in (here / name for name in files if not name.startswith(".")):
+            if kind := _no_file(file):
+                passed_over[kind] += 1
+            else:
+                yield file
+
+
+def _no_file(path: Path) -> str | None:
+    """What `path` is, in the plural; None for a regular file."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return "links that lead back to themselves" if error.errno == errno.ELOOP else "links that lead nowhere"
+    if stat.S_ISREG(mode):
+        return None
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "devices")
+
+
+def _is_loop(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    except ValueError:  # no path can be called so
+        return False
+    return False
 
 
 def _refuse(error: OSError) -> None:

@@ -113,6 +113,8 @@ class LocalSource:
 def _translated(error: OSError, path: Path) -> PermanentError | TransientError:
     if error.errno in {errno.ENOENT, errno.ENOTDIR}:
         return PermanentError(Reason.NOT_FOUND, f"{path} does not exist")
+    if error.errno == errno.ELOOP:
+        return PermanentError(Reason.NOT_FOUND, f"{path} is a symbolic link that leads back to itself")
     if error.errno in {errno.EACCES, errno.EPERM}:
         return TransientError(Reason.FORBIDDEN, f"{path} may not be read by this user")
     return TransientError(Reason.STORE_UNAVAILABLE, f"reading {path} failed: {error.strerror or error}")

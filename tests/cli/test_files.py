@@ -165,3 +165,17 @@ def test_cuts_and_motion_of_the_development_corpus_are_found(name: str, weights:
     assert cuts >= len(truth["cuts"]) - 1
     assert onsets >= len(truth["motion"]) * 0.6
     assert document["cost"]["frames_decoded"] < 0.05 * document["video"]["frames"]
+
+
+def test_what_a_folder_holds_beside_files_is_told_on_stderr(weights: Path, tmp_path: Path) -> None:
+    colour_clip(tmp_path / "clip.mp4", RED, frames=4)
+    os.mkfifo(tmp_path / "pipe.mp4")
+    (tmp_path / "loop.mp4").symlink_to("loop.mp4")
+    done = _run("keyframes", tmp_path, "--json", weights=weights)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    assert "1 links that lead back to themselves, 1 pipes" in done.stderr
+    loop = _run("keyframes", tmp_path / "loop.mp4", "--json", "--out", tmp_path / "out", weights=weights)
+    assert loop.returncode == 2
+    assert "leads back to itself" in loop.stderr
+    assert "Traceback" not in loop.stderr

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,30 @@ def test_a_path_that_does_not_exist_is_the_callers_mistake(tmp_path: Path, name:
     with pytest.raises(UserError) as caught:
         find_files([tmp_path / name])
     assert (caught.value.reason, caught.value.exit_code) == (Reason.BAD_INPUT, 2)
+
+
+def test_what_is_no_file_is_counted_by_what_it_is(videos: Path) -> None:
+    whole = find_files([videos])
+    os.mkfifo(videos / "pipe.mp4")
+    (videos / "zero.mp4").symlink_to("/dev/zero")
+    (videos / "gone.mp4").symlink_to("nowhere.mp4")
+    (videos / "loop.mp4").symlink_to("loop.mp4")
+    (videos / "around").symlink_to(videos)
+    (videos / ".hidden").symlink_to("nowhere")
+    passed_over = Counter[str]()
+    assert find_files([videos], passed_over=passed_over) == whole
+    assert +passed_over == Counter({
+        "pipes": 1, "devices": 1, "links that lead nowhere": 1, "links that lead back to themselves": 1,
+        "links to folders": 1,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_a_link_to_itself_is_said_to_be_one(tmp_path: Path, leaves_out: bool) -> None:
+    loop = tmp_path / "loop.mp4"
+    loop.symlink_to("loop.mp4")
+    with pytest.raises(UserError, match="leads back to itself"):
+        find_files([loop], leave_out=tmp_path / "out" if leaves_out else None)
 
 
 def test_a_folder_that_may_not_be_looked_into_is_named_and_not_passed_over(

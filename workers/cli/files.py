@@ -110,7 +110,10 @@ def _run(
     paths: Sequence[Path], work: Work, *, out: Path | None, jobs: int, as_json: bool, settings_hash: str
 ) -> list[Document]:
     """Run `work` over all files with a progress bar on stderr, and documents on stdout as they come."""
-    files = find_files(paths, leave_out=out)
+    passed_over = Counter[str]()
+    files = find_files(paths, leave_out=out, passed_over=passed_over)
+    if told := ", ".join(f"{count} {kind}" for kind, count in sorted((+passed_over).items())):
+        click.echo(f"warning: passed over, as they are no files: {told}", err=True)
     stderr = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=stderr, disable=not stderr.is_terminal) as progress:
