@@ -23,6 +23,7 @@ from pipeline.errors import PermanentError, Reason
 from pipeline.video.decoders import codec_of
 from pipeline.video.index import CODECS, SampleIndex, StreamFacts
 from pipeline.video.limits import Limits
+from pipeline.video.metadata import NameCounter
 from pipeline.video.packets import Claims, PacketTable, packet_index
 from pipeline.video.source import ByteRange, Source
 
@@ -43,7 +44,8 @@ class BlockFile(io.RawIOBase):
     would search through gigabytes of nothing.
     """
 
-    def __init__(self, source: Source, idle_bytes: int) -> None:
+    def __init__(self, source: Source, idle_bytes: int, names: NameCounter | None = None) -> None:
+        self._names = names
         self._source = source
         self._idle_bytes = self._left_bytes = idle_bytes
         self._at = 0
@@ -57,11 +59,16 @@ class BlockFile(io.RawIOBase):
 
     def found(self) -> None:
         """A picture was found: reading on is worth while."""
+        self._names = None
         self._left_bytes = self._idle_bytes
 
     @property
     def gave_up(self) -> bool:
-        return self._left_bytes <= 0
+        return self._left_bytes <= 0 or self.has_too_many_names
+
+    @property
+    def has_too_many_names(self) -> bool:
+        return self._names is not None and self._names.is_exceeded
 
     def tell(self) -> int:
         return self._at
@@ -77,6 +84,8 @@ class BlockFile(io.RawIOBase):
         number, skip = divmod(self._at, _BLOCK_BYTES)
         part = self._block(number)[skip : skip + size] if size else b""
         self._at += len(part)
+        if self._names is not None:
+            self._names.saw(part)
         self._left_bytes -= max(len(part), _LEAST_CHARGED_BYTES)
         return part
 
@@ -97,7 +106,7 @@ def demuxed_index(source: Source, container_format: str, limits: Limits, claims:
 
     Raises PermanentError: NO_VIDEO_STREAM, UNSUPPORTED_CODEC, NO_FRAMES, TRUNCATED, CORRUPT, TOO_LARGE.
     """
-    file = BlockFile(source, limits.idle_read_bytes)
+    file = BlockFile(source, limits.idle_read_bytes, NameCounter(container_format, limits))
     try:
         with av.open(
             file,
@@ -111,8 +120,10 @@ def demuxed_index(source: Source, container_format: str, limits: Limits, claims:
             },
             io_open=_refuse_to_open,
         ) as container:
+            _refuse_many_names(file, limits)
             return _read(container, file, container_format, limits, claims)
     except (av.FFmpegError, UnicodeDecodeError, MemoryError) as error:
+        _refuse_many_names(file, limits)
         if isinstance(error, MemoryError) or getattr(error, "errno", 0) == _OUT_OF_MEMORY:
             detail = f"reading the {container_format} file needs more memory than allowed"
             raise PermanentError(Reason.TOO_LARGE, detail) from error
@@ -121,6 +132,11 @@ def demuxed_index(source: Source, container_format: str, limits: Limits, claims:
             raise PermanentError(Reason.CORRUPT, detail) from error
         reason = Reason.TRUNCATED if claims.missing_bytes else Reason.CORRUPT
         raise PermanentError(reason, f"the {container_format} file cannot be read: {_words(error)}") from error
+
+
+def _refuse_many_names(file: BlockFile, limits: Limits) -> None:
+    if file.has_too_many_names:
+        raise PermanentError(Reason.TOO_LARGE, f"the metadata has more than {limits.max_names} entries")
 
 
 def _words(error: Exception) -> str:

@@ -12,7 +12,8 @@ MIB = 1024**2
 class Limits:
     """Per video; the defaults suit one-minute uploads and survive long ones.
 
-    What the file claims is checked against the first eight; `max_boxes` and `max_edits` bound the index of an MP4.
+    What the file claims is checked against the first ten; `max_boxes` and `max_edits` bound the index of an MP4,
+    `max_names` the tags of Matroska and `max_script_bytes` the metadata of FLV.
     `idle_read_bytes` bounds what is read without finding a picture (metadata, sound, holes), `demux_bytes` the
     sequential pass over containers without an index, and `retained_bytes` the packets kept from it. `decode_bytes`
     bounds the compressed data decoded for analysis: cost follows it. Larger keyframe images than
@@ -28,6 +29,8 @@ class Limits:
     max_moov_bytes: int = 64 * MIB
     max_boxes: int = 20_000
     max_edits: int = 1000
+    max_names: int = 5000
+    max_script_bytes: int = 256 * 1024
     max_streams: int = 64
     idle_read_bytes: int = 64 * MIB
     demux_bytes: int = 2 * GIB

@@ -10,6 +10,7 @@ from pipeline.video.declared import declared_bytes, declared_duration_s, misname
 from pipeline.video.demux import demuxed_index
 from pipeline.video.index import SampleIndex, checked
 from pipeline.video.limits import Limits
+from pipeline.video.metadata import refuse_long_scripts
 from pipeline.video.mp4 import mp4_index
 from pipeline.video.packets import Claims
 from pipeline.video.sniff import MP4, SNIFF_BYTES, container_format
@@ -34,6 +35,8 @@ def _table(source: Source, head: bytes, name: str, limits: Limits) -> SampleInde
             return mp4_index(read_moov(source, head, limits), source.size_bytes, limits)
         except UnreadableMp4Error:
             pass
+    if name == "flv":
+        refuse_long_scripts(source, head, limits)
     missing_bytes = max(0, (declared_bytes(head, name) or 0) - source.size_bytes)
     claims = Claims(declared_duration_s(head, name), missing_bytes, limits.max_duration_s)
     return demuxed_index(source, name, limits, claims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from tests.hostile.making import STBL, TRACK, box, boxes, place, replaced, without_box
+from tests.hostile.making import STBL, TRACK, box, boxes, element, place, replaced, without_box
 
 Change = Callable[[bytes], bytes]
 
@@ -74,3 +74,23 @@ def quick_matroska(data: bytes) -> bytes:
     """Matroska whose ticks are said to be nanoseconds, not milliseconds: all pictures within a microsecond."""
     at = data.index(b"\x2a\xd7\xb1\x83") + 4
     return data[:at] + b"\0\0\1" + data[at + 3 :]
+
+
+def many_tags(count: int) -> Change:
+    """Matroska of unknown length with so many names in its tags."""
+    names = (element(b"\x67\xc8", element(b"\x45\xa3", b"%08d" % n), element(b"\x44\x87", b"x")) for n in range(count))
+    tags = element(b"\x12\x54\xc3\x67", element(b"\x73\x73", element(b"\x63\xc0"), *names))
+
+    def change(data: bytes) -> bytes:
+        segment, cluster = data.index(b"\x18\x53\x80\x67") + 4, data.index(b"\x1f\x43\xb6\x75")
+        return data[:segment] + b"\x01" + b"\xff" * 7 + data[segment + 8 : cluster] + tags + data[cluster:]
+
+    return change
+
+
+def long_script(count: int) -> Change:
+    """FLV with so many names in its metadata."""
+    names = b"".join(b"\0\x08%08d\0" % n + struct.pack(">d", 1.0) for n in range(count))
+    body = b"\x02\0\x0aonMetaData\x08" + struct.pack(">I", count) + names + b"\0\0\x09"
+    tag = bytes([18]) + len(body).to_bytes(3, "big") + bytes(7) + body + struct.pack(">I", 11 + len(body))
+    return lambda data: data[:13] + tag + data[13:]

@@ -46,7 +46,9 @@ from tests.hostile.lying import (
     edited,
     empty_chunks,
     far_samples,
+    long_script,
     many_chapters,
+    many_tags,
     more_boxes,
     quick_matroska,
     quickest_clock,
@@ -299,4 +301,8 @@ def indices() -> Iterator[Odd]:
     yield Odd("chunks without samples", ".mp4", written(empty_chunks), Reason.CORRUPT)
     yield Odd("2**32 - 1 ticks a second", ".mp4", written(quickest_clock, use_editlist="0"), Seen())
     yield Odd("two descriptions of many samples", ".mp4", written(two_descriptions_of_many), Reason.TOO_LARGE)
+    yield Odd("40,000 tags, Matroska", ".mkv", written(many_tags(40_000)), Reason.TOO_LARGE)
+    yield Odd("100 tags, Matroska", ".mkv", written(many_tags(100)), Seen())
+    yield Odd("40,000 entries of metadata, FLV", ".flv", written(long_script(40_000)), Reason.TOO_LARGE)
+    yield Odd("100 entries of metadata, FLV", ".flv", written(long_script(100)), Seen())
     yield Odd("nothing but keys", ".mp4", coded("libx264", count=300, options={"g": "1"}), Seen())
