@@ -219,7 +219,7 @@ def coverage(found: Signals, evidence: Evidence) -> float:
     what was not reached.
     """
     index = found.index
-    is_lost = ~index.is_readable & (index.offset_bytes >= 0)
+    is_lost = ~index.is_readable & ((index.offset_bytes >= 0) | (not index.payloads))
     is_lost[: int(index.is_key.argmax())] = True
     if index.is_foreign is not None:
         is_lost |= index.is_foreign

@@ -94,17 +94,19 @@ def _index(moov: memoryview, file_bytes: int, limits: Limits) -> SampleIndex:
         is_readable=is_readable,
         streams=tuple(_described(track) for kind, track in children(moov) if kind == b"trak"),
         warnings=(
-            *_warnings(is_readable, others),
+            *_warnings(is_readable, is_placed, others),
             *_lies(count, claimed_count, (int(dts[-1]) + last_delta) / timescale, claimed / timescale),
         ),
     )
 
 
-def _warnings(is_readable: NDArray[np.bool_], others: int) -> tuple[str, ...]:
+def _warnings(is_readable: NDArray[np.bool_], is_placed: NDArray[np.bool_], others: int) -> tuple[str, ...]:
     found = []
-    if not is_readable.all():
-        missing_percent = 100 * (1 - is_readable.mean())
-        found.append(f"truncated: {missing_percent:.0f} % of the samples lie past the end of the file")
+    missing = is_placed & ~is_readable
+    if missing.any():
+        found.append(f"truncated: {100 * missing.mean():.0f} % of the samples lie past the end of the file")
+    if not is_placed.all():
+        found.append(f"damaged: the index puts {100 * (1 - is_placed.mean()):.0f} % of the samples nowhere")
     if others:
         found.append(f"{others} more video stream(s) were not looked at")
     return tuple(found)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from tests.hostile.making import STBL, TRACK, box, boxes, element, place, replaced, without_box
+from tests.hostile.making import (
+    STBL,
+    TRACK,
+    box,
+    boxes,
+    element,
+    matroska,
+    matroska_track,
+    place,
+    replaced,
+    without_box,
+)
 
 Change = Callable[[bytes], bytes]
 
@@ -94,3 +105,18 @@ def long_script(count: int) -> Change:
     body = b"\x02\0\x0aonMetaData\x08" + struct.pack(">I", count) + names + b"\0\0\x09"
     tag = bytes([18]) + len(body).to_bytes(3, "big") + bytes(7) + body + struct.pack(">I", 11 + len(body))
     return lambda data: data[:13] + tag + data[13:]
+
+
+def ten_placed(data: bytes) -> bytes:
+    """Whose one chunk holds ten samples of many."""
+    (first,) = struct.unpack_from(">I", data, place(data, *STBL, b"stco")[0] + 8)
+    data = replaced(data, struct.pack(">III", 0, 1, first), *STBL, b"stco")
+    return replaced(data, struct.pack(">5I", 0, 1, 1, 10, 1), *STBL, b"stsc")
+
+
+def far_cluster(ticks: int) -> bytes:
+    """Matroska whose one cluster begins at such a tick, of nanoseconds, and holds nothing that decodes."""
+    info = element(b"\x15\x49\xa9\x66", element(b"\x2a\xd7\xb1", b"\1"))
+    blocks = (element(b"\xa3", b"\x81", struct.pack(">h", n), b"\x80", bytes(50)) for n in range(3))
+    cluster = element(b"\x1f\x43\xb6\x75", element(b"\xe7", ticks.to_bytes(8, "big")), *blocks)
+    return matroska(info, element(b"\x16\x54\xae\x6b", matroska_track(1)), cluster)

@@ -45,6 +45,7 @@ from tests.hostile.lying import (
     boxes_before_index,
     edited,
     empty_chunks,
+    far_cluster,
     far_samples,
     long_script,
     many_chapters,
@@ -52,6 +53,7 @@ from tests.hostile.lying import (
     more_boxes,
     quick_matroska,
     quickest_clock,
+    ten_placed,
     two_descriptions_of_many,
 )
 from tests.hostile.making import STBL, encode, patched, pictures, place, two_streams, with_timestamps, without_box
@@ -299,8 +301,16 @@ def indices() -> Iterator[Odd]:
     yield Odd("two million chapters", ".mp4", written(many_chapters), Seen())
     yield Odd("samples at 2**63", ".mp4", written(far_samples), Reason.TRUNCATED)
     yield Odd("chunks without samples", ".mp4", written(empty_chunks), Reason.CORRUPT)
+    yield Odd(
+        "ten samples in chunks, the others in none",
+        ".mp4",
+        written(ten_placed),
+        Seen(warnings=("damaged: the index puts 94 %",), coverage=(0.02, 0.1)),
+    )
     yield Odd("2**32 - 1 ticks a second", ".mp4", written(quickest_clock, use_editlist="0"), Seen())
     yield Odd("two descriptions of many samples", ".mp4", written(two_descriptions_of_many), Reason.TOO_LARGE)
+    for ticks in (2**63 - 1, 2**64 - 1):
+        yield Odd(f"a cluster at {ticks}", ".mkv", holding(far_cluster(ticks)), Reason.CORRUPT)
     yield Odd("40,000 tags, Matroska", ".mkv", written(many_tags(40_000)), Reason.TOO_LARGE)
     yield Odd("100 tags, Matroska", ".mkv", written(many_tags(100)), Seen())
     yield Odd("40,000 entries of metadata, FLV", ".flv", written(long_script(40_000)), Reason.TOO_LARGE)

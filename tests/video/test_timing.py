@@ -28,6 +28,7 @@ def test_times_that_rise_are_left_as_they_are() -> None:
         [5, 5, 5, 5, 5, 5],
         [0, 1, 2, 3, 0, 1, 2, 3],
         [0, 10, 20, -(2**40), 30, 40],
+        [0, *([2**53, -(2**53)] * 2000)],
     ],
 )
 def test_others_are_made_to_rise_and_that_is_said(times: list[int]) -> None:
