@@ -15,12 +15,13 @@ import multiprocessing
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import av
 import cv2
@@ -44,6 +45,9 @@ _PATIENCE_S = 600.0
 _TENTHS = 10
 _NOT_COUNTED: set[str] = set()
 """Process ids of the servers: a store is not part of a worker."""
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,17 @@ def repeat(clip: Path, target: Path, duration_s: float) -> None:
                 packet.stream, packet.time_base, packet.is_keyframe = copied, base, is_key
                 packet.pts, packet.dts, packet.duration = pts + turn * length, dts + turn * length, duration
                 made.mux(packet)
+
+
+def _duration_s(path: Path) -> float:
+    with av.open(str(path), "r") as container:
+        return float((container.duration or 0) / av.time_base)
+
+
+def _apart(function: Callable[..., _T], *arguments: object) -> _T:
+    """What `function` returns in a process of its own: what FFmpeg keeps of a long file there is not counted here."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
 
 
 def tree_pss_mb() -> float:
@@ -182,8 +197,7 @@ def measure(pool: DecoderPool, path: Path, source: Source, name: str) -> Footpri
     idle_mb = tree_pss_mb()
     with peak_pss_mb() as samples:
         run = once_from(pool, source, KeyframeSettings(), tries=1)
-    with av.open(str(path), "r") as container:
-        duration_s = float((container.duration or 0) / av.time_base)
+    duration_s = _apart(_duration_s, path)
     times_s = [t_s for t_s, _ in run.keyframes]
     edges = np.diff([0.0, *times_s, duration_s])
     return Footprint(
@@ -203,22 +217,27 @@ def measure(pool: DecoderPool, path: Path, source: Source, name: str) -> Footpri
     )
 
 
+def _one(warm_up: Path, path: Path, *, is_ranged: bool) -> Footprint:
+    """One file in a process that has seen only the short clip before."""
+    cv2.setNumThreads(1)
+    with ExitStack() as stack:
+        pool = stack.enter_context(DecoderPool(1, Limits(wall_s=_PATIENCE_S)))
+        with LocalSource(warm_up) as source:
+            once_from(pool, source, KeyframeSettings(), tries=1)
+        source_of = ranged_source if is_ranged else LocalSource
+        how = "ranged GETs" if is_ranged else "from disk"
+        return measure(pool, path, stack.enter_context(source_of(path)), f"{path.stem}, {how}")
+
+
 def measured(clip: Path, hours: float, folder: Path) -> list[Footprint]:
     """The short clip, then the long file from disk and over ranges."""
-    cv2.setNumThreads(1)
     folder.mkdir(parents=True, exist_ok=True)
     long = folder / f"{clip.stem}-{hours:g}h.mp4"
     if not long.exists():
-        repeat(clip, long.with_suffix(".part"), hours * 3600)
+        _apart(repeat, clip, long.with_suffix(".part"), hours * 3600)
         long.with_suffix(".part").rename(long)
-    with DecoderPool(1, Limits(wall_s=_PATIENCE_S)) as pool:
-        found = []
-        for path in (clip, clip, long):  # the first run warms up
-            with LocalSource(path) as source:
-                found.append(measure(pool, path, source, f"{path.stem}, from disk"))
-        with ranged_source(long) as source:
-            found.append(measure(pool, long, source, f"{long.stem}, ranged GETs"))
-    return found[1:]
+    runs = ((clip, False), (long, False), (long, True))
+    return [_apart(partial(_one, is_ranged=is_ranged), clip, path) for path, is_ranged in runs]
 
 
 def report(found: list[Footprint]) -> str:
