@@ -76,7 +76,8 @@ def test_every_one_of_fifty_files_gets_verdicts_or_a_reason(fifty: Path, weights
 def test_an_interrupted_analysis_does_nothing_twice(fifty: Path, weights: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     lines = out / "results.jsonl"
-    behind_us = ["nice", "-n", "19"]  # so that we see it half done, however busy the machine
+    # Behind us, so that we see it half done on a busy machine; a shell's background jobs ignore SIGINT.
+    behind_us = ["env", "--default-signal=INT", "nice", "-n", "19"]
     command = [*behind_us, sys.executable, "-m", "workers.cli", "analyze", str(fifty), "--out", str(out), "--jobs", "1"]
     process = subprocess.Popen(command, env=_environment(weights), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     wait_for(lambda: lines.exists() and lines.read_text().count("\n") >= 12, every_s=0.01)

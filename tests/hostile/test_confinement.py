@@ -164,7 +164,7 @@ def test_what_replacing_a_child_costs_is_not_on_the_next_videos_bill(tmp_path: P
             assert_usable(pool, clip)
             counts.append(touched_pages(pool._idle[0].pid) - before)
     assert counts[0] < 2000, counts  # 4,800 without the rehearsal; 2,000 pages are 8 MB
-    assert counts[2] < 200, counts
+    assert max(counts[1:]) < 900, counts  # 1,700 where the allocator gives memory back
 
 
 def touched_pages(pid: int) -> int:
