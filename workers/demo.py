@@ -41,7 +41,7 @@ def prepare_clips(folder: Path) -> list[Path]:
     montage = folder / MONTAGE
     if not montage.exists():
         partial = montage.with_name("partial-" + MONTAGE)
-        write_montage(partial, list(paths.values()), shot_s=3.5, duration_s=60.0, width=640, height=360, fps=25)
+        write_montage(partial, list(paths.values()), shot_s=5.0, duration_s=60.0, width=640, height=360, fps=25)
         partial.replace(montage)
     return [*paths.values(), montage]
 
