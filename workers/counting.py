@@ -1,12 +1,24 @@
-"""What a committed run adds to the metrics: the same rows that the ledger keeps."""
+"""What work adds to the metrics; what a committed run adds are the same rows that the ledger keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from pipeline.costs import StageCost
 from pipeline.verdict import CascadeOutcome
 from workers.metrics import Metrics
+
+
+@contextmanager
+def spending(metrics: Metrics, stage: str) -> Iterator[None]:
+    """Count this thread's processor time of the `with` block."""
+    start_s = time.thread_time()
+    try:
+        yield
+    finally:
+        metrics.stage_cpu.labels(stage=stage).inc(time.thread_time() - start_s)
 
 
 def count_costs(metrics: Metrics, currency: str, costs: Iterable[StageCost]) -> None:

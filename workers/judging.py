@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
-from pydantic import ValidationError
 
 from pipeline.budgets import BudgetBook, BudgetScope, Caps, Exhausted, Reservation
 from pipeline.cascade.cascade import vlm_verdict
@@ -17,18 +16,15 @@ from pipeline.cascade.commercial import WhenSpent
 from pipeline.cascade.cost import caps, cost_of, review_costs, worst_case_nano
 from pipeline.cascade.policy import Policy
 from pipeline.chat import Engine
-from pipeline.disposition import Action, Disposition, disposition
+from pipeline.disposition import Action, Disposition
 from pipeline.errors import (
-    FatalError,
-    LeaseLostError,
     PermanentError,
     Reason,
-    TransientError,
     VideosieveError,
 )
-from pipeline.events import VideoEvent, VideoMessage
+from pipeline.events import VideoEvent
 from pipeline.runs import Busy, Claimed, Commit, Settled
-from pipeline.verdict import Answer, CascadeOutcome, RunState, StageRecord
+from pipeline.verdict import Answer, CascadeOutcome, StageRecord
 from pipeline.vlm.case import Case, case_of
 from pipeline.vlm.judge import MOST_REQUESTS, Judgement, judge, prepare
 from pipeline.vlm.merge import merged_document, merged_outcome, stage_record
@@ -36,9 +32,11 @@ from workers.asking import Record
 from workers.bootstrap import Services
 from workers.breakers import Dependency
 from workers.counting import count_costs
+from workers.ending import Ending, Watch, machine_full
 from workers.flight import Flight
 from workers.logs import get_logger
 from workers.metrics import Metrics
+from workers.policies import recorded_policy
 
 DEFER_S = 3600.0
 """How long a run is put off for a budget that no clock makes whole again."""
@@ -53,12 +51,8 @@ _WHEN_SPENT = {
 }
 
 
-class Watch(Protocol):
-    """Takes note of how the dependencies fare: `workers.breakers.Breakers`."""
-
-    def saw(self, error: VideosieveError) -> None: ...
-
-    def worked(self, *, rejected: bool = False) -> None: ...
+class EngineWatch(Watch, Protocol):
+    """Takes note of how the engine fares too: `workers.breakers.Breakers`."""
 
     def suspect(self, dependency: Dependency, why: str) -> None: ...
 
@@ -82,7 +76,7 @@ class Judge:
     budgets: BudgetBook
     engine: Engine
     record: Record
-    watch: Watch
+    watch: EngineWatch
     metrics: Metrics
     worker: str
     artifacts_bucket: str
@@ -98,15 +92,15 @@ class Judge:
             try:
                 return self._handle(event, flight)
             except VideosieveError as error:
-                return self._without_run(event, flight, error)
-            except Exception:  # noqa: BLE001 - the message handler: a fault of ours must not take the worker down
+                return self._ending.without_run(event, flight, error)
+            except Exception as error:  # noqa: BLE001 - the message handler: a fault of ours must not end the worker
                 get_logger().exception("judging_failed")
-                return self._without_run(event, flight, None)
+                return self._ending.without_run(event, flight, machine_full(error))
 
     def _handle(self, event: VideoEvent, flight: Flight) -> Disposition:
         if event.decision_hash is None or not event.ref.is_resolved:
             raise PermanentError(Reason.UNKNOWN_MESSAGE, "an escalation names its object's version and its policy")
-        policy = self._policy(event.decision_hash)
+        policy = recorded_policy(self.services.ledger, event.decision_hash)
         claim = self.services.ledger.claim_escalated(
             event.ref, decision_hash=event.decision_hash, worker=self.worker, lease_s=self.lease_s
         )
@@ -129,14 +123,14 @@ class Judge:
             return self._judge(policy, claim)
         except PermanentError as error:  # what we kept ourselves is missing or broken: no fault of the video's
             get_logger().error("kept_state_unusable", reason=error.reason.value, detail=error.detail)
-            return self._dispose(event, flight, claim, None)
+            return self._ending.of_run(event, flight, claim, None)
         except VideosieveError as error:
             if self._is_own_fault(claim, flight, error):
                 return self._give_up_on(policy, claim, error)
-            return self._dispose(event, flight, claim, error)
-        except Exception:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
+            return self._ending.of_run(event, flight, claim, error)
+        except Exception as error:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
             get_logger().exception("judging_failed")
-            return self._dispose(event, flight, claim, None)
+            return self._ending.of_run(event, flight, claim, machine_full(error))
 
     def _judge(self, policy: Policy, claim: Claimed) -> Disposition:
         kept = self._read(policy, claim)
@@ -261,21 +255,13 @@ class Judge:
             warnings=tuple(kept.document["warnings"]),
             coverage=kept.case.coverage,
         )
-        self._commit(claim, commit)
+        self._ending.commit(claim, commit)
         count_costs(self.metrics, policy.commercial.currency, commit.costs)
         for verdict in outcome.verdicts:
             if verdict.question in kept.case.questions:
                 self.metrics.verdicts.labels(
                     policy=policy.name, question=verdict.question, answer=verdict.answer.value, stage=verdict.stage
                 ).inc()
-
-    def _commit(self, claim: Claimed, commit: Commit) -> None:
-        waited_s = self.services.ledger.commit(claim.run_id, claim.fence, commit)
-        reason = commit.reason.value if commit.reason else None
-        self.metrics.runs.labels(state=commit.state.value, reason=reason or "").inc()
-        if waited_s is not None:
-            self.metrics.upload_to_decision.observe(waited_s)
-        get_logger().info("run_committed", state=commit.state.value, reason=reason, upload_to_decision_s=waited_s)
 
     def _note(self, claim: Claimed, judgement: Judgement) -> None:
         """What the answer says about the engine."""
@@ -289,77 +275,9 @@ class Judge:
         if judgement.problem.reason is not Reason.VLM_BLOCKED and self.record.unusable():
             self.watch.suspect(Dependency.ENGINE, f"answer after answer is no use: {judgement.problem.detail}")
 
-    def _dispose(self, event: VideoEvent, flight: Flight, claim: Claimed, error: VideosieveError | None) -> Disposition:
-        """Record in the ledger what `error` means for the run; it stays escalated where it can be tried again."""
-        if error is not None:
-            self.watch.saw(error)
-        decided = disposition(
-            error, attempts=claim.attempts, faults=claim.faults, deliveries=flight.message.receive_count
-        )
-        reason, detail = _words(error)
-        get_logger().warning("run_not_judged", action=decided.action.value, reason=reason.value, detail=detail)
-        try:
-            match decided.state:
-                case None:
-                    self.metrics.leases_lost.inc(isinstance(error, LeaseLostError))
-                case RunState.QUEUED:
-                    self.services.ledger.release(
-                        claim.run_id,
-                        claim.fence,
-                        reason=reason,
-                        detail=detail,
-                        fault=decided.fault,
-                        hidden_s=decided.delay_s,
-                    )
-                case state:
-                    if decided.action is Action.DEAD_LETTER:
-                        self._dead_letter(event, flight, reason, detail, run_id=str(claim.run_id))
-                    self._commit(claim, Commit(state=state, reason=reason, detail=detail))
-        except TransientError as later:  # the lease runs out by itself, and the message comes back
-            get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
-            return Disposition(Action.RETRY, delay_s=self.lease_s)
-        if isinstance(error, FatalError):
-            raise error
-        return _acknowledged(decided)
-
-    def _without_run(self, event: VideoEvent, flight: Flight, error: VideosieveError | None) -> Disposition:
-        """What becomes of a message that no run could be claimed for."""
-        if isinstance(error, FatalError):
-            raise error
-        if error is not None:
-            self.watch.saw(error)
-        decided = disposition(error, attempts=1, faults=0, deliveries=flight.message.receive_count)
-        reason, detail = _words(error)
-        get_logger().warning("run_not_judged", action=decided.action.value, reason=reason.value, detail=detail)
-        if decided.action is Action.DEAD_LETTER:
-            try:
-                self._dead_letter(event, flight, reason, detail)
-            except VideosieveError as later:
-                get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
-                return Disposition(Action.RETRY, delay_s=self.lease_s)
-        return _acknowledged(decided)
-
-    def _dead_letter(self, event: VideoEvent, flight: Flight, reason: Reason, detail: str, *, run_id: str = "") -> None:
-        body = VideoMessage.of(event.ref, decision_hash=event.decision_hash, trace_id=event.trace_id)
-        self.services.queues.dead_letter.send(
-            body.model_dump_json(exclude_none=True),
-            {"reason": reason.value, "detail": detail[:256], "source": flight.queue.name, "run_id": run_id},
-        )
-
-    def _policy(self, decision_hash: str) -> Policy:
-        document = self.services.ledger.policy(decision_hash)
-        if document is None:
-            raise PermanentError(
-                Reason.UNKNOWN_POLICY, f"no policy with decision hash {decision_hash} was ever recorded"
-            )
-        try:
-            return Policy.model_validate(document)
-        except ValidationError as error:
-            raise PermanentError(
-                Reason.UNKNOWN_POLICY,
-                f"the policy with decision hash {decision_hash} is not readable by this version: "
-                f"{error.error_count()} faults",
-            ) from None
+    @property
+    def _ending(self) -> Ending:
+        return Ending(self.services, self.metrics, self.lease_s, self.watch)
 
     def _count(self, stage: StageRecord, judgement: Judgement) -> None:
         metrics, usage = self.metrics, judgement.usage
@@ -368,14 +286,3 @@ class Judge:
         metrics.vlm_tokens.labels(kind="out").inc(usage.tokens_out)
         metrics.vlm_usage_estimated.inc(judgement.estimated)
         metrics.vlm_images.inc(stage.images)
-
-
-def _words(error: VideosieveError | None) -> tuple[Reason, str]:
-    if error is None:
-        return Reason.INTERNAL_ERROR, "an error of ours; the log has the traceback"
-    return error.reason, error.detail
-
-
-def _acknowledged(decided: Disposition) -> Disposition:
-    """A dead-lettered message lies in the dead-letter queue by now, so it can go from its lane."""
-    return Disposition(Action.ACKNOWLEDGE) if decided.action is Action.DEAD_LETTER else decided

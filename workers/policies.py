@@ -62,7 +62,7 @@ class PolicyBook:
         with self._lock:
             known = self._named.get(decision_hash)
         if known is None:
-            known = self._read(decision_hash)
+            known = recorded_policy(self._ledger, decision_hash)
             with self._lock:
                 self._named[decision_hash] = known
         return known
@@ -85,13 +85,13 @@ class PolicyBook:
         )
         self._on_change(self._active)
 
-    def _read(self, decision_hash: str) -> Policy:
-        document = self._ledger.policy(decision_hash)
-        if document is None:
-            raise PermanentError(
-                Reason.UNKNOWN_POLICY, f"no policy with decision hash {decision_hash} was ever recorded"
-            )
-        return _policy(document, decision_hash)
+
+def recorded_policy(ledger: Ledger, decision_hash: str) -> Policy:
+    """The policy with this decision hash. Raises PermanentError(UNKNOWN_POLICY) where none is there or readable."""
+    document = ledger.policy(decision_hash)
+    if document is None:
+        raise PermanentError(Reason.UNKNOWN_POLICY, f"no policy with decision hash {decision_hash} was ever recorded")
+    return _policy(document, decision_hash)
 
 
 def stored_active_policy(ledger: Ledger, initial: Policy) -> Policy:

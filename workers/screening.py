@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 from uuid import uuid4
 
 import structlog
@@ -17,49 +15,22 @@ from pipeline.analyze import Analysis, Extractor, analyze
 from pipeline.cascade.cost import stage_costs
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.ports import Models
-from pipeline.disposition import Action, Disposition, disposition
+from pipeline.disposition import Action, Disposition
 from pipeline.document import analysis_document
-from pipeline.errors import (
-    FatalError,
-    LeaseLostError,
-    Reason,
-    SupersededError,
-    TransientError,
-    VideosieveError,
-)
+from pipeline.errors import SupersededError, VideosieveError
 from pipeline.events import VideoEvent, VideoMessage
 from pipeline.jpeg import encode_jpeg
 from pipeline.media import ObjectRef
 from pipeline.runs import Busy, Claimed, Commit, Settled
 from pipeline.verdict import RunState
 from workers.bootstrap import Services
-from workers.counting import count_costs, count_outcome
+from workers.counting import count_costs, count_outcome, spending
+from workers.ending import Ending, Unwatched, Watch, machine_full
 from workers.fairness import tenant_of
 from workers.flight import Flight
 from workers.logs import get_logger
 from workers.metrics import Metrics
 from workers.policies import PolicyBook
-
-_EXHAUSTED = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
-"""Disk, memory, descriptors, processes."""
-
-
-class Watch(Protocol):
-    """Takes note of how videos fare: `workers.breakers.Breakers`."""
-
-    def saw(self, error: VideosieveError) -> None: ...
-
-    def worked(self, *, rejected: bool = False) -> None: ...
-
-
-class Unwatched:
-    """Nobody takes note."""
-
-    def saw(self, error: VideosieveError) -> None:
-        pass
-
-    def worked(self, *, rejected: bool = False) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +60,15 @@ class Screener:
             try:
                 return self._screen(event, flight)
             except VideosieveError as error:
-                return self._without_run(event, flight, error)
+                return self._ending.without_run(event, flight, error)
             except Exception as error:  # noqa: BLE001 - the message handler: a fault of ours must not end the worker
                 get_logger().exception("screening_failed")
-                return self._without_run(event, flight, machine_full(error))
+                return self._ending.without_run(event, flight, machine_full(error))
 
     def _screen(self, event: VideoEvent, flight: Flight) -> Disposition:
         ref = self._resolved(event.ref)
         policy = self._policy_of(event)
-        with self._spending("ledger"):
+        with spending(self.metrics, "ledger"):
             claim = self.services.ledger.claim(
                 ref,
                 policy=policy.name,
@@ -136,17 +107,17 @@ class Screener:
                 result_key = self._store(ref, policy, analysis, claim)
             with self._timed("commit"):
                 commit = _commit_of(policy, analysis, result_key)
-                self._commit(claim, commit)
+                self._ending.commit(claim, commit)
             self._count(policy, analysis, commit)
             if analysis.outcome.state is RunState.ESCALATED:
                 self._escalate(ref, policy, claim.trace_id)
             self.watch.worked()
             return Disposition(Action.ACKNOWLEDGE)
         except VideosieveError as error:
-            return self._dispose(event, flight, claim, error)
+            return self._ending.of_run(event, flight, claim, error)
         except Exception as error:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
             get_logger().exception("screening_failed")
-            return self._dispose(event, flight, claim, machine_full(error))
+            return self._ending.of_run(event, flight, claim, machine_full(error))
 
     def _escalate(self, ref: ObjectRef, policy: Policy, trace_id: str | None) -> None:
         """Send the run on to the judging workers. Committed before: a message too many finds the run judged."""
@@ -172,104 +143,20 @@ class Screener:
         put = self.services.objects.put
         keys = [f"{prefix}/keyframes/{index:03d}.jpg" for index in range(len(analysis.extraction.images))]
         for key, image in zip(keys, analysis.extraction.images, strict=True):
-            with self._spending("jpeg"):
+            with spending(self.metrics, "jpeg"):
                 picture = encode_jpeg(image)
-            with self._spending("artifacts"):
+            with spending(self.metrics, "artifacts"):
                 put(self.artifacts_bucket, key, picture, "image/jpeg")
         document = analysis_document(ref.url, policy, analysis, keys)
         document |= {"run_id": str(claim.run_id), "trace_id": claim.trace_id}
         result_key = f"{prefix}/result.json"
-        with self._spending("artifacts"):
+        with spending(self.metrics, "artifacts"):
             put(self.artifacts_bucket, result_key, json.dumps(document).encode(), "application/json")
         return result_key
 
-    def _commit(self, claim: Claimed, commit: Commit) -> None:
-        with self._spending("ledger"):
-            waited_s = self.services.ledger.commit(claim.run_id, claim.fence, commit)
-        self.metrics.runs.labels(state=commit.state.value, reason=commit.reason.value if commit.reason else "").inc()
-        if waited_s is not None and not commit.state.is_open:
-            self.metrics.upload_to_decision.observe(waited_s)
-        get_logger().info(
-            "run_committed",
-            state=commit.state.value,
-            reason=commit.reason.value if commit.reason else None,
-            upload_to_decision_s=waited_s,
-            cpu_s=round(commit.cpu_s, 3),
-        )
-
-    def _dispose(self, event: VideoEvent, flight: Flight, claim: Claimed, error: VideosieveError | None) -> Disposition:
-        """Record in the ledger what `error` means for the run."""
-        decided = disposition(
-            error,
-            attempts=claim.attempts,
-            faults=claim.faults,
-            deliveries=flight.message.receive_count,
-        )
-        reason, detail = _words(error)
-        self._note(decided, reason, detail)
-        self._watched(decided, error)
-        try:
-            match decided.state:
-                case None:
-                    self.metrics.leases_lost.inc(isinstance(error, LeaseLostError))
-                case RunState.QUEUED:
-                    self.services.ledger.release(
-                        claim.run_id,
-                        claim.fence,
-                        reason=reason,
-                        detail=detail,
-                        fault=decided.fault,
-                        hidden_s=decided.delay_s,
-                    )
-                case state:
-                    if decided.action is Action.DEAD_LETTER:
-                        self._dead_letter(event, flight, reason, detail, run_id=str(claim.run_id))
-                    self._commit(claim, Commit(state=state, reason=reason, detail=detail))
-        except TransientError as later:  # the lease runs out by itself, and the message comes back
-            get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
-            return Disposition(Action.RETRY, delay_s=self.lease_s)
-        if isinstance(error, FatalError):
-            raise error
-        return _acknowledged(decided)
-
-    def _without_run(self, event: VideoEvent, flight: Flight, error: VideosieveError | None) -> Disposition:
-        """What becomes of an event that no run could be claimed for."""
-        if isinstance(error, FatalError):
-            raise error
-        decided = disposition(error, attempts=1, faults=0, deliveries=flight.message.receive_count)
-        reason, detail = _words(error)
-        self._note(decided, reason, detail)
-        self._watched(decided, error)
-        if decided.action is Action.DEAD_LETTER:
-            try:
-                self._dead_letter(event, flight, reason, detail)
-            except VideosieveError as later:
-                get_logger().warning("disposition_failed", reason=later.reason.value, detail=later.detail)
-                return Disposition(Action.RETRY, delay_s=self.lease_s)
-        elif decided.action is Action.ACKNOWLEDGE:
-            self.metrics.runs.labels(state=(decided.state or RunState.REJECTED).value, reason=reason.value).inc()
-        return _acknowledged(decided)
-
-    def _dead_letter(self, event: VideoEvent, flight: Flight, reason: Reason, detail: str, *, run_id: str = "") -> None:
-        """Set one video of a message aside, with all that `videosieve dlq` needs to send it again."""
-        body = VideoMessage.of(event.ref, decision_hash=event.decision_hash, trace_id=event.trace_id)
-        self.services.queues.dead_letter.send(
-            body.model_dump_json(exclude_none=True),
-            {"reason": reason.value, "detail": detail[:256], "source": flight.queue.name, "run_id": run_id},
-            group=flight.tenant,
-        )
-
-    def _watched(self, decided: Disposition, error: VideosieveError | None) -> None:
-        if decided.state is RunState.REJECTED:
-            self.watch.worked(rejected=True)
-        else:
-            self.watch.saw(
-                error or TransientError(Reason.INTERNAL_ERROR, "an error of ours; the log has the traceback")
-            )
-
-    def _note(self, decided: Disposition, reason: Reason, detail: str) -> None:
-        log = get_logger().info if decided.action is Action.ACKNOWLEDGE else get_logger().warning
-        log("run_not_decided", action=decided.action.value, reason=reason.value, detail=detail)
+    @property
+    def _ending(self) -> Ending:
+        return Ending(self.services, self.metrics, self.lease_s, self.watch)
 
     def _count(self, policy: Policy, analysis: Analysis, commit: Commit) -> None:
         metrics, cost = self.metrics, analysis.extraction.cost
@@ -281,26 +168,10 @@ class Screener:
         count_outcome(metrics, policy.name, analysis.outcome)
 
     @contextmanager
-    def _spending(self, stage: str) -> Iterator[None]:
-        """Count this thread's processor time of the `with` block."""
-        start_s = time.thread_time()
-        try:
-            yield
-        finally:
-            self.metrics.stage_cpu.labels(stage=stage).inc(time.thread_time() - start_s)
-
-    @contextmanager
     def _timed(self, step: str) -> Iterator[None]:
         started_s = time.monotonic()
         yield
         self.metrics.stage_wall.labels(step=step).observe(time.monotonic() - started_s)
-
-
-def machine_full(error: Exception) -> TransientError | None:
-    """What an unforeseen error means where this machine has run out of something; None for a fault in our code."""
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
-        return TransientError(Reason.MACHINE_FULL, f"the worker's machine has run out of something: {error}")
-    return None
 
 
 def _commit_of(policy: Policy, analysis: Analysis, result_key: str) -> Commit:
@@ -313,14 +184,3 @@ def _commit_of(policy: Policy, analysis: Analysis, result_key: str) -> Commit:
         warnings=analysis.extraction.warnings,
         coverage=analysis.extraction.coverage,
     )
-
-
-def _words(error: VideosieveError | None) -> tuple[Reason, str]:
-    if error is None:
-        return Reason.INTERNAL_ERROR, "an error of ours; the log has the traceback"
-    return error.reason, error.detail
-
-
-def _acknowledged(decided: Disposition) -> Disposition:
-    """A dead-lettered event lies in the dead-letter queue by now, so its message can go."""
-    return Disposition(Action.ACKNOWLEDGE) if decided.action is Action.DEAD_LETTER else decided
