@@ -13,17 +13,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pipeline.errors import TransientError
 from pipeline.stores import migrate
 from pipeline.stores.aws import Clients, Wiring, connect
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
 from workers.local import EmbeddedPostgres
+from workers.logs import get_logger
 from workers.settings import Settings
 from workers.watched import FolderInUseError, is_owned
 
 SERVICES_FILE = "services.json"
 UP_LOCK = "up.lock"
+DATABASE_LOOK_S = 1.0
 START_WAIT_S = 60.0
 """How long a command waits for an `up` that is starting, or for another command that uses the data folder."""
 
@@ -125,24 +128,38 @@ def _embedded_database(data_dir: Path) -> LocalServices | EmbeddedPostgres:
 
 
 @contextmanager
-def open_ledger(settings: Settings) -> Iterator[Ledger]:
-    """The ledger, its schema checked. Raises FatalError(SCHEMA_OUTDATED), TransientError(DATABASE_UNAVAILABLE)."""
+def open_ledger(settings: Settings, *, wait_s: float = 0.0) -> Iterator[Ledger]:
+    """The ledger, its schema checked. A database that cannot be reached is waited for up to `wait_s`.
+
+    Raises FatalError(SCHEMA_OUTDATED), TransientError(DATABASE_UNAVAILABLE).
+    """
     with database_url(settings) as url:
         ledger = Ledger.connect(url)
         try:
-            ledger.check()
+            _check(ledger, until_s=time.monotonic() + wait_s)
             yield ledger
         finally:
             ledger.close()
 
 
+def _check(ledger: Ledger, *, until_s: float) -> None:
+    while True:
+        try:
+            return ledger.check()
+        except TransientError as error:
+            if time.monotonic() >= until_s:
+                raise
+            get_logger().warning("waiting_for_database", reason=error.reason.value, detail=error.detail)
+        time.sleep(DATABASE_LOOK_S)
+
+
 @contextmanager
-def open_services(settings: Settings) -> Iterator[Services]:
-    """Ledger, objects and queues."""
+def open_services(settings: Settings, *, database_wait_s: float = 0.0) -> Iterator[Services]:
+    """Ledger, objects and queues. What serves on and on gives a database that is starting `database_wait_s`."""
     with ExitStack() as stack:
         clients = open_clients(settings)
         stack.callback(clients.close)
-        ledger = stack.enter_context(open_ledger(settings))
+        ledger = stack.enter_context(open_ledger(settings, wait_s=database_wait_s))
         objects = open_objects(settings, clients)
         stack.callback(objects.close)
         yield Services(ledger, objects, open_queues(settings, clients))

@@ -121,8 +121,17 @@ class Breaker:
             self._failures = max(self._failures, self._trips_at - 1)
         return self.failed(why)
 
+    def worked(self) -> None:
+        """Work that was no attempt went well: failures in a row are counted anew.
+
+        Nothing follows from it while the breaker is not closed: the work was begun before that.
+        """
+        with self._lock:
+            if self._state is BreakerState.CLOSED:
+                self._failures = 0
+
     def succeeded(self) -> bool:
-        """The dependency worked; True when this closed the breaker.
+        """An attempt succeeded; True when this closed the breaker.
 
         A success while it is open is of work that was begun earlier: no reason to trust it again.
         """

@@ -116,7 +116,7 @@ class Breakers:
         """Take note of a video that went all the way: every dependency was used and worked."""
         for dependency, breaker in self._breakers.items():
             if not (rejected and dependency in {Dependency.MODELS, Dependency.DECODING}):
-                breaker.succeeded()
+                breaker.worked()
         with self._lock:
             is_suspicious = self._suspicion.saw(rejected=rejected) and self._clock() >= self._trusted_until_s
         decoding = self._breakers.get(Dependency.DECODING)

@@ -14,6 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -26,7 +27,7 @@ from pipeline.events import VideoEvent, parse_message
 from pipeline.runs import Lane
 from pipeline.stores.queue import BATCH_MESSAGES, Message, Queue
 from workers.fairness import WaitingRoom, tenant_of
-from workers.flight import Flight, Flights
+from workers.flight import Flight, Flights, hide_all
 from workers.landing import Landing
 from workers.logs import get_logger
 from workers.metrics import Metrics
@@ -45,6 +46,8 @@ OUTAGE_DELAY_S = 10.0
 """What failed while a breaker is open comes back soon after it closes."""
 DEEP = 200
 """Behind so many waiting messages one is hidden for a lease: else those that come again hide new tenants' from us."""
+GIVE_BACK_THREADS = 8
+"""Requests at once that return what waits when the worker stops."""
 DIG_PAUSE_S = 0.02
 """Between receives that only look further ahead: 500 messages a second, and time for the work."""
 _LOOK_S = _SWEEP_S = 1.0
@@ -262,24 +265,22 @@ class Consumer:
     def _hold(self, flights: Sequence[Flight], hold_s: float) -> None:
         if not flights:
             return
-        now_s = time.monotonic()
         try:
-            flights[0].queue.hide_many([flight.message for flight in flights], hold_s)
+            hide_all(flights, flights[0].queue, hold_s)
         except VideosieveError as error:
             get_logger().warning("hold_failed", reason=error.reason.value, detail=error.detail)
-            return
-        for flight in flights:
-            flight.hidden_until_s = now_s + hold_s
 
     def _give_back_waiting(self) -> None:
-        """Let everything that was received and not begun come to another worker at once."""
+        """Let everything that was received and not begun come to another worker at once: several requests at a time,
+        what would stay hidden longest first, as thousands may wait and the grace period is short."""
         with self._changed:
             waiting = self._room.take_all()
-        for queue in {flight.queue for flight in waiting}:
-            try:
-                queue.hide_many([flight.message for flight in waiting if flight.queue is queue], 0)
-            except VideosieveError as error:
-                get_logger().warning("give_back_failed", reason=error.reason.value, detail=error.detail)
+        waiting.sort(key=lambda flight: -flight.hidden_until_s)
+        with ThreadPoolExecutor(GIVE_BACK_THREADS, "give-back") as pool:
+            for queue in {flight.queue for flight in waiting}:
+                messages = [flight.message for flight in waiting if flight.queue is queue]
+                for number in range(min(GIVE_BACK_THREADS, len(messages))):
+                    pool.submit(_give_back, queue, messages[number::GIVE_BACK_THREADS])
 
     # working
 
@@ -387,6 +388,13 @@ class Consumer:
 
     def _count(self, flight: Flight, action: Action) -> None:
         self._metrics.dispositions.labels(lane=flight.lane.value, action=action.value).inc()
+
+
+def _give_back(queue: Queue, messages: Sequence[Message]) -> None:
+    try:
+        queue.hide_many(messages, 0)
+    except VideosieveError as error:
+        get_logger().warning("give_back_failed", reason=error.reason.value, detail=error.detail)
 
 
 def _thread(name: str, target: Callable[..., None], *arguments: object) -> threading.Thread:

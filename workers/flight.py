@@ -19,6 +19,7 @@ from workers.metrics import Metrics
 
 BEATS_PER_LEASE = 3
 """Two beats may fail before a lease is lost."""
+_BEAT_WAIT_S = 0.3
 LATE_S = 15.0
 """A message that others may receive this soon is renewed at once; most videos are done earlier."""
 
@@ -124,8 +125,13 @@ class Flights:
 
     def give_back(self) -> None:
         """Return everything in flight, run and message, for another worker to take at once; no attempt is counted."""
-        for flight in self.snapshot():
-            claim, flight.is_landing = flight.claim, True
+        flights = self.snapshot()
+        for flight in flights:
+            flight.is_landing = True
+        if self._beating.acquire(timeout=_BEAT_WAIT_S):  # a beat under way would hide again what is given back
+            self._beating.release()
+        for flight in flights:
+            claim = flight.claim
             try:
                 if claim is not None:
                     self._ledger.release(
@@ -192,11 +198,23 @@ class Flights:
                 flight.is_lost = True
 
     def _hide(self, flights: Sequence[Flight], queue: Queue) -> None:
-        now_s = time.monotonic()
         try:
-            queue.hide_many([flight.message for flight in flights], self._lease_s)
+            hidden = hide_all(flights, queue, self._lease_s)
         except VideosieveError as error:
             get_logger().warning("heartbeat_failed", reason=error.reason.value, detail=error.detail)
             return
-        for flight in flights:
-            flight.hidden_until_s = now_s + self._lease_s
+        if hidden < len(flights):
+            get_logger().warning("messages_not_hidden", messages=len(flights) - hidden)
+
+
+def hide_all(flights: Sequence[Flight], queue: Queue, hidden_s: float) -> int:
+    """Hide messages of one queue from others, and take note until when; how many SQS did that for.
+
+    What it refused comes to others when it would have come anyway. Raises what `Queue.hide_many` raises.
+    """
+    now_s = time.monotonic()
+    by_message = {id(flight.message): flight for flight in flights}
+    hidden = queue.hide_many([flight.message for flight in flights], hidden_s)
+    for message in hidden:
+        by_message[id(message)].hidden_until_s = now_s + hidden_s
+    return len(hidden)

@@ -71,7 +71,7 @@ def run_judge(settings: Settings) -> None:
     name = f"{socket.gethostname()}-{os.getpid()}"
     with ExitStack() as stack:
         client = stack.enter_context(open_engine(settings.vlm))
-        services = stack.enter_context(open_services(settings))
+        services = stack.enter_context(open_services(settings, database_wait_s=settings.database.wait_s))
         services.ledger.remember_policy(policy.name, policy.decision_hash, policy.document())
         judging = stack.enter_context(
             open_judging(

@@ -65,5 +65,5 @@ def _delete(queue: Queue, messages: Sequence[Message]) -> None:
     except VideosieveError as error:
         get_logger().warning("delete_failed", reason=error.reason.value, detail=error.detail)
         return
-    if deleted < len(messages):
-        get_logger().info("receipts_expired", messages=len(messages) - deleted)
+    if len(deleted) < len(messages):
+        get_logger().info("receipts_expired", messages=len(messages) - len(deleted))

@@ -69,6 +69,12 @@ class QueuesSettings(_Section):
 
 class DatabaseSettings(_Section):
     url: SecretStr | None = Field(None, description="postgresql:// URL; unset means an embedded one in data_dir")
+    wait_s: float = Field(
+        60.0,
+        ge=0,
+        le=3600,
+        description="how long a starting worker or API waits for a database that is down",
+    )
 
 
 class ModelsSettings(_Section):

@@ -43,7 +43,7 @@ def run_worker(settings: Settings) -> None:
     PlatformCollector(registry=registry)
     metrics = Metrics(registry)
     with ExitStack() as stack:
-        services = stack.enter_context(open_services(settings))
+        services = stack.enter_context(open_services(settings, database_wait_s=settings.database.wait_s))
         services.ledger.remember_policy(initial.name, initial.decision_hash, initial.document())
         book = PolicyBook(services.ledger, initial, on_change=lambda new: _show_goal(metrics, new))
         policy = book.active()

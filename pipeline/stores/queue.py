@@ -101,8 +101,8 @@ class Queue:
             )
         )
 
-    def delete_many(self, messages: Sequence[Message]) -> int:
-        """Delete messages in batches; how many were deleted. The others' receipts are no longer good, or SQS failed
+    def delete_many(self, messages: Sequence[Message]) -> list[Message]:
+        """Delete messages in batches; those that were deleted. The others' receipts are no longer good, or SQS failed
         them: they may come again. An error is raised after all batches were tried."""
         return self._in_batches(
             messages,
@@ -111,8 +111,8 @@ class Queue:
             ),
         )
 
-    def hide_many(self, messages: Sequence[Message], seconds: float) -> int:
-        """Let all come back in `seconds` from now, in batches; how many that was done for. As `delete_many`."""
+    def hide_many(self, messages: Sequence[Message], seconds: float) -> list[Message]:
+        """Let all come back in `seconds` from now, in batches; those that will. As `delete_many`."""
         hidden_s = max(0, min(MAX_HIDE_S, round(seconds)))
         return self._in_batches(
             messages,
@@ -167,7 +167,7 @@ class Queue:
     def dead_letter(self, message: Message, dead_letters: Queue, *, reason: Reason, detail: str) -> bool:
         """Set a message aside with why, then delete it here; what `delete` returned."""
         why = {"reason": reason.value, "detail": detail, "source": self.name}
-        dead_letters.send(message.body, message.attributes | why)
+        dead_letters.send(message.body, message.attributes | why, group=message.group)
         return self.delete(message)
 
     def _post(self, bodies: Mapping[int, str], groups: Sequence[str], with_groups: bool) -> Any:
@@ -213,14 +213,14 @@ class Queue:
                 return False
         return True
 
-    def _in_batches(self, messages: Sequence[Message], call: Callable[[str, Sequence[Message]], Any]) -> int:
-        done = 0
+    def _in_batches(self, messages: Sequence[Message], call: Callable[[str, Sequence[Message]], Any]) -> list[Message]:
+        done: list[Message] = []
         failure: VideosieveError | None = None
         for start in range(0, len(messages), BATCH_MESSAGES):
             batch = messages[start : start + BATCH_MESSAGES]
             try:
                 with translated(Reason.QUEUE_UNAVAILABLE, f"queue {self.name}"):
-                    done += len(call(self._url(), batch).get("Successful", []))
+                    done += [batch[int(entry["Id"])] for entry in call(self._url(), batch).get("Successful", [])]
             except VideosieveError as error:
                 failure = error
         if failure is not None:

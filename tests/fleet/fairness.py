@@ -77,7 +77,7 @@ def run(videos: int, workers: int, folder: Path, *, small: int = SMALL) -> dict[
         "worst_ratio": ratio,
         "settled": everything,
         "account": found.as_json(),
-        "ok": ratio <= MOST and not found.faults(),
+        "ok": ratio <= MOST and left > 0 and not found.faults(),
     }
 
 

@@ -113,7 +113,7 @@ def test_a_wrong_set_up_is_one_line_that_says_what_to_do(
     environment = os.environ | fleet_environment(fleet, aws, database_url) | {setting: value}
     done = subprocess.run(
         [sys.executable, "-m", "workers.cli", "worker"],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment | {"VIDEOSIEVE_DATABASE__WAIT_S": "1"}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode in (1, 2), done.stderr
     assert "Traceback" not in done.stderr

@@ -49,7 +49,8 @@ def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 5.0) -> N
 
 
 class FakeQueue(Queue):
-    """Hands out `bodies` once each and keeps what was asked of it. Errors in `faults` are raised first."""
+    """Hands out `bodies` once each and keeps what was asked of it. Errors in `faults` are raised first; in batches it
+    does not hide what it `refuses`."""
 
     def __init__(self, name: str, bodies: Sequence[str] = ()) -> None:
         self.name = name
@@ -64,6 +65,7 @@ class FakeQueue(Queue):
         self.deletes: list[int] = []
         self.hides: list[int] = []
         self.receive_count = 1
+        self.refuses: set[str] = set()
         self.faults: dict[str, list[BaseException]] = {}
         self._lock = threading.Lock()
 
@@ -93,23 +95,24 @@ class FakeQueue(Queue):
             self.hidden.append((message.body, seconds))
         return True
 
-    def delete_many(self, messages: Sequence[Message]) -> int:
+    def delete_many(self, messages: Sequence[Message]) -> list[Message]:
         with self._lock:
             self._fail("delete")
             self.deletes.append(len(messages))
             self.deleted += [message.body for message in messages]
-        return len(messages)
+        return list(messages)
 
     def renew(self, message: Message, *, delay_s: float = 0) -> bool:
         self.renewed.append((message.body, delay_s))
         return True
 
-    def hide_many(self, messages: Sequence[Message], seconds: float) -> int:
+    def hide_many(self, messages: Sequence[Message], seconds: float) -> list[Message]:
         with self._lock:
             self._fail("hide")
             self.hides.append(len(messages))
-            self.hidden += [(message.body, seconds) for message in messages]
-        return len(messages)
+            taken = [message for message in messages if message.body not in self.refuses]
+            self.hidden += [(message.body, seconds) for message in taken]
+        return taken
 
     def dead_letter(self, message: Message, dead_letters: Queue, *, reason: Reason, detail: str) -> bool:
         self._fail("dead_letter")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -21,9 +21,11 @@ class Service:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.probes = 0
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def __call__(self) -> None:
         self.probes += 1
+        self.meanwhile()
         if self.error is not None:
             raise self.error
 
@@ -151,3 +153,12 @@ def test_closing_ends_the_thread_also_while_a_breaker_is_open() -> None:
             world.breakers.saw(DOWN)
         world.breakers.close()
     assert "probe" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_work_that_was_begun_before_an_outage_closes_nothing_while_the_probe_looks(world: World) -> None:
+    store = world.services[Dependency.STORE]
+    store.meanwhile = world.breakers.worked
+    for _ in range(3):
+        world.breakers.saw(DOWN)
+    wait_for(world.breakers.is_open)
+    wait_for(lambda: world.gauge(Dependency.STORE) == 0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 from pipeline.disposition import Action, Disposition
 from pipeline.errors import FatalError, Reason, TransientError, VideosieveError
 from pipeline.events import VideoEvent
+from pipeline.stores.queue import Message
 from pipeline.verdict import RunState
-from tests.workers.fakes import DONE, FakeHandler, World, own, s3, wait_until
+from tests.workers.fakes import DONE, FakeHandler, FakeQueue, World, own, s3, wait_until
 from workers import consumer as consumer_module
 from workers.consumer import HOLD_GROWS_AFTER, HOLD_GROWTH, HOLD_MAX_S, HOLD_S, JITTER, OUTAGE_DELAY_S, RENEW_AT
 from workers.flight import Flight
@@ -361,6 +362,27 @@ def test_what_waits_inside_is_given_back_at_once_when_the_worker_stops() -> None
         assert handler.running == 1
     assert {hidden_s for _, hidden_s in world.uploads.hidden} == {0}
     assert len(world.uploads.deleted) == 1
+
+
+def test_thousands_that_wait_are_given_back_by_several_requests_at_a_time() -> None:
+    meet = threading.Barrier(8, timeout=5)
+
+    class Slow(FakeQueue):
+        def hide_many(self, messages: Sequence[Message], seconds: float) -> list[Message]:
+            if seconds == 0:
+                meet.wait()
+            return super().hide_many(messages, seconds)
+
+    handler = FakeHandler()
+    handler.gate.clear()
+    world = World(uploads=[own(f"{n}") for n in range(401)], handler=handler, concurrency=1, look_ahead=1000)
+    world.uploads.__class__ = Slow
+    with world.running():
+        wait_until(lambda: world.held("uploads") == 400, "all are held", timeout_s=20)
+        world.consumer.stop()
+        wait_until(lambda: [s for _, s in world.uploads.hidden].count(0) == 400, "all are given back")
+    given_back = {body for body, hidden_s in world.uploads.hidden if hidden_s == 0}
+    assert len(given_back) == 400
 
 
 def test_what_is_held_is_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:

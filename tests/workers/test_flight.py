@@ -165,7 +165,7 @@ def test_no_beat_under_way_touches_a_message_once_it_has_landed(queue: FakeQueue
     entered, leave = threading.Event(), threading.Event()
 
     class Slow(FakeQueue):
-        def hide_many(self, messages: Sequence[Message], seconds: float) -> int:
+        def hide_many(self, messages: Sequence[Message], seconds: float) -> list[Message]:
             entered.set()
             assert leave.wait(5)
             return super().hide_many(messages, seconds)
@@ -252,4 +252,57 @@ def test_giving_back_returns_runs_and_messages_at_once_whatever_fails(queue: Fak
     assert [entry["event"] for entry in entries] == ["give_back_failed"]
     assert claimed.is_landing  # so that the heartbeat hides nothing again
     assert unclaimed.is_landing
+    flights.close()
+
+
+def test_a_message_that_sqs_refuses_to_hide_is_not_taken_for_hidden(flights: Flights, queue: FakeQueue) -> None:
+    queue.refuses = {"refused"}
+    one, other = flight(queue, "refused"), flight(queue, "b")
+    with capture_logs() as entries:
+        flights.add(one)
+        flights.add(other)
+        wait_until(lambda: ("b", LEASE_S) in queue.hidden, "a beat")
+        wait_until(lambda: other.hidden_until_s > 0, "its outcome")
+    assert one.hidden_until_s == 0
+    assert "messages_not_hidden" in {entry["event"] for entry in entries}
+
+
+def test_nothing_that_is_given_back_is_hidden_again_by_a_beat_under_way() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow(FakeQueue):
+        def hide_many(self, messages: Sequence[Message], seconds: float) -> list[Message]:
+            entered.set()
+            assert leave.wait(5)
+            return super().hide_many(messages, seconds)
+
+    slow = Slow("slow")
+    flights = Flights(FakeLedger(), Metrics(CollectorRegistry()), lease_s=LEASE_S)
+    flights.add(flight(slow))
+    assert entered.wait(5)
+    giver = threading.Thread(target=flights.give_back)
+    giver.start()
+    leave.set()
+    giver.join(5)
+    assert not giver.is_alive()
+    flights.close()
+    assert slow.hidden == [("a", LEASE_S), ("a", 0)]
+
+
+def test_giving_back_does_not_wait_for_a_beat_that_hangs() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    class Hanging(FakeQueue):
+        def hide_many(self, messages: Sequence[Message], seconds: float) -> list[Message]:
+            entered.set()
+            leave.wait(10)
+            return super().hide_many(messages, seconds)
+
+    hanging = Hanging("hanging")
+    flights = Flights(FakeLedger(), Metrics(CollectorRegistry()), lease_s=LEASE_S)
+    flights.add(flight(hanging))
+    assert entered.wait(5)
+    flights.give_back()
+    assert hanging.hidden == [("a", 0)]
+    leave.set()
     flights.close()

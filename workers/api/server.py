@@ -23,7 +23,10 @@ def serve(settings: Settings) -> None:
     """
     previous = signal.signal(signal.SIGTERM, _leave)
     try:
-        with listen(settings.api) as listener, open_services(settings) as services:
+        with (
+            listen(settings.api) as listener,
+            open_services(settings, database_wait_s=settings.database.wait_s) as services,
+        ):
             app = create_app(services, settings, Metrics(CollectorRegistry()))
             host, port = listener.getsockname()[:2]
             get_logger().info("api_listening", host=host, port=port)
