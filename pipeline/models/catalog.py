@@ -114,6 +114,8 @@ class Preprocess:
     scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
     pad: tuple[Level, Level, Level] = (114, 114, 114)
     """Letterbox colour, blue-green-red."""
+    rect: bool = False
+    """Detectors with a free input: no more padding than the stride asks for, so that less is computed."""
     interpolation: Interpolation = Interpolation.LINEAR
     resize_px: Pixels | None = None
     """Classifiers: resize to this first, then take the centre `input_px` of it."""

@@ -91,7 +91,7 @@ class ModelScorer:
             if spec.head is Head.CLASSIFIER:
                 view = classifier.prepare(image, spec.preprocess, input_px=self._width_px)
             else:
-                width_px, height_px = self._width_px, self._height_px
+                width_px, height_px = self._canvas_px([image])
                 view, _ = yolo.letterbox(image, width_px=width_px, height_px=height_px, preprocess=spec.preprocess)
             yield to_tensor([view], spec.preprocess)
 
@@ -102,7 +102,7 @@ class ModelScorer:
             for output in self._run(views, device_s):
                 yield classifier.findings(output, spec, labels)
             return
-        width_px, height_px = self._width_px, self._height_px
+        width_px, height_px = self._canvas_px(images)
         boxed = [
             yolo.letterbox(image, width_px=width_px, height_px=height_px, preprocess=spec.preprocess)
             for image in images
@@ -110,6 +110,13 @@ class ModelScorer:
         outputs = self._run([canvas for canvas, _ in boxed], device_s)
         for output, (_, box) in zip(outputs, boxed, strict=True):
             yield yolo.findings(output, spec, labels, box, width_px=width_px, height_px=height_px)
+
+    def _canvas_px(self, images: Sequence[BgrImage]) -> tuple[int, int]:
+        """Width and height of a detector's input for these images."""
+        width_px, height_px = self._width_px, self._height_px
+        if not self._loaded.spec.preprocess.rect or self.device == "tensorrt":  # an engine is for one shape
+            return width_px, height_px
+        return yolo.canvas_px(images, width_px=width_px, height_px=height_px, stride_px=self._loaded.stride_px)
 
     def _run(self, views: Sequence[BgrImage], device_s: list[float]) -> NDArray[np.float32]:
         spec = self._loaded.spec
@@ -228,6 +235,11 @@ def _input_size(loaded: _Loaded, input_px: int | None) -> tuple[int, int]:
         raise UserError(
             Reason.BAD_SETTING,
             f"model '{spec.name}' was exported for {width}x{height}: input_px {input_px} is not possible",
+        )
+    if spec.preprocess.rect and (width or height or spec.head is Head.CLASSIFIER):
+        raise UserError(
+            Reason.BAD_SETTING,
+            f"model '{spec.name}': `rect` is for detectors whose input is free in width and height: leave it out",
         )
     side = spec.preprocess.input_px if input_px is None else input_px
     width, height = width or side, height or side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,13 +39,28 @@ class Letterbox:
         return np.clip((boxes.astype(np.float64) - offset) / scale, 0.0, limit)
 
 
+def canvas_px(images: Sequence[BgrImage], *, width_px: int, height_px: int, stride_px: int) -> tuple[int, int]:
+    """Width and height of the least canvas, in multiples of `stride_px`, on which every image lies as large as on
+    one of `width_px` and `height_px`."""
+    fitted = [_fitted_px(image, width_px, height_px) for image in images]
+    width, height = (math.ceil((max(sides) - 1e-6) / stride_px) * stride_px for sides in zip(*fitted, strict=True))
+    return width, height
+
+
+def _fitted_px(image: BgrImage, width_px: int, height_px: int) -> tuple[float, float]:
+    """Width and height of the image scaled to fit."""
+    check_image(image)
+    height, width = image.shape[:2]
+    ratio = min(width_px / width, height_px / height)
+    return width * ratio, height * ratio
+
+
 def letterbox(image: BgrImage, *, width_px: int, height_px: int, preprocess: Preprocess) -> tuple[BgrImage, Letterbox]:
     """The image, scaled to fit, on a canvas of `preprocess.pad`; and how to find the way back."""
-    check_image(image)
+    fitted_width, fitted_height = _fitted_px(image, width_px, height_px)
+    inner_width = min(width_px, max(1, round(fitted_width)))
+    inner_height = min(height_px, max(1, round(fitted_height)))
     image_height, image_width = image.shape[:2]
-    ratio = min(width_px / image_width, height_px / image_height)
-    inner_width = min(width_px, max(1, round(image_width * ratio)))
-    inner_height = min(height_px, max(1, round(image_height * ratio)))
     centred = preprocess.fit is Fit.LETTERBOX
     left = (width_px - inner_width) // 2 if centred else 0
     top = (height_px - inner_height) // 2 if centred else 0

@@ -94,7 +94,33 @@ def test_a_model_with_a_fixed_batch_of_one_judges_images_one_by_one(tmp_path: Pa
     assert [finding.score(["dog"]) for finding in scored.findings] == pytest.approx([0.7] * 3)
 
 
-def pretending(device: Where, sizes: list[int]) -> type[Session]:
+RECT = {"input_px": 64, "fit": "letterbox", "colour": "RGB", "rect": True}
+
+
+@pytest.mark.parametrize(
+    ("device", "shapes"), [("cpu", [(32, 64), (64, 32)]), ("cuda", [(64, 64)]), ("tensorrt", [(64, 64)])]
+)
+def test_a_free_input_is_padded_no_more_than_the_stride_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Where, shapes: list[tuple[int, int]]
+) -> None:
+    seen = list[tuple[int, ...]]()
+    monkeypatch.setattr("pipeline.models.runner.Session", pretending(device, [], seen))
+    scorer = store(tmp_path, DETECTOR, preprocess=RECT).scorer("tiny")
+    seen.clear()
+    wide, tall = scorer.score([IMAGE, IMAGE.transpose(1, 0, 2)]).findings
+    assert seen == shapes
+    assert wide.score(["cat"]) == tall.score(["cat"]) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    "weights", [tiny.says(tiny.yolo_output((16, 16, 8, 8, (0.9, 0.0))), height=64, metadata=NAMES)]
+)
+def test_an_input_that_is_not_free_cannot_be_trimmed(tmp_path: Path, weights: bytes) -> None:
+    with pytest.raises(UserError, match="free in width and height"):
+        store(tmp_path, weights, preprocess=RECT).scorer("tiny")
+
+
+def pretending(device: Where, sizes: list[int], shapes: list[tuple[int, ...]] | None = None) -> type[Session]:
     """A session that runs on the CPU and says otherwise."""
 
     class Pretending(Session):
@@ -104,6 +130,8 @@ def pretending(device: Where, sizes: list[int]) -> type[Session]:
 
         def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
             sizes.append(len(batch))
+            if shapes is not None:
+                shapes.append(batch.shape[2:])
             return super().run(batch)
 
     return Pretending

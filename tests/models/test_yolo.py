@@ -203,3 +203,29 @@ def _iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
     total = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1])
     return float(width * height / (total - width * height))
+
+
+@given(width=st.integers(1, 3000), height=st.integers(1, 3000), side=st.sampled_from([320, 640]), corner=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_canvas_without_needless_padding_shows_the_image_as_large_and_in_as_few_strides_as_hold_it(
+    width: int, height: int, side: int, corner: bool
+) -> None:
+    image = np.full((height, width, 3), 200, dtype=np.uint8)
+    fit = dataclasses.replace(PREPROCESS, fit=Fit.LETTERBOX_CORNER if corner else Fit.LETTERBOX)
+    canvas_width, canvas_height = yolo.canvas_px([image], width_px=side, height_px=side, stride_px=32)
+    _, square = yolo.letterbox(image, width_px=side, height_px=side, preprocess=fit)
+    canvas, box = yolo.letterbox(image, width_px=canvas_width, height_px=canvas_height, preprocess=fit)
+    assert (box.scale_x, box.scale_y) == pytest.approx((square.scale_x, square.scale_y), rel=1e-9)
+    assert canvas_width % 32 == canvas_height % 32 == 0
+    assert canvas_width - width * box.scale_x < 33
+    assert canvas_height - height * box.scale_y < 33
+    assert max(canvas_width, canvas_height) == side
+    assert (canvas == 200).all(axis=2).sum() >= 1
+
+
+def test_one_canvas_holds_a_wide_and_a_tall_image() -> None:
+    wide, tall = np.zeros((90, 160, 3), dtype=np.uint8), np.zeros((160, 90, 3), dtype=np.uint8)
+    sides = {"width_px": 320, "height_px": 320, "stride_px": 32}
+    assert yolo.canvas_px([wide], **sides) == (320, 192)
+    assert yolo.canvas_px([tall], **sides) == (192, 320)
+    assert yolo.canvas_px([wide, tall], **sides) == (320, 320)
