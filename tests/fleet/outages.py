@@ -136,7 +136,7 @@ def run(kind: str, seconds: float, folder: Path, *, workers: int = 2, per_s: flo
         uploading.join(300)
         stand.wait_until_settled(count, timeout_s=300)
         emptied = stand.wait_until_empty(2 * LEASE_S + 30)
-        recovered_s = sampler.now_s()
+        recovered_s = _all_ready(sampler, workers, times[1] + RESUMES_WITHIN_S)
         stopped_early = [worker.code for worker in stand.workers if worker.code is not None]
         for worker in stand.living():
             worker.terminate()
@@ -177,6 +177,16 @@ def _resumed(stand: Stand) -> float:
     while stand.books.settled() <= before and time.monotonic() < start_s + 10 * RESUMES_WITHIN_S:
         time.sleep(0.1)
     return round(time.monotonic() - start_s, 1)
+
+
+def _all_ready(sampler: Sampler, workers: int, until_s: float) -> float:
+    """When a look found all workers ready after what is done by now, or the time that was given for it."""
+    start_s = sampler.now_s()
+    while (now_s := sampler.now_s()) < max(start_s, until_s):
+        if any((row["t_s"] or 0) > start_s and row["/readyz"] == workers for row in list(sampler.rows)):
+            break
+        time.sleep(0.2)
+    return now_s
 
 
 def _health(stand: Stand) -> Row:
