@@ -15,7 +15,8 @@ from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
 from tests import services
-from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres
+from workers.local.aws import AWS_KEY, AWS_SECRET, EmbeddedAws
+from workers.local.postgres import EmbeddedPostgres
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import psycopg
 from psycopg import sql
 
 from pipeline.stores import migrate
-from workers.local import EmbeddedAws, EmbeddedPostgres
+from workers.local.aws import EmbeddedAws
+from workers.local.postgres import EmbeddedPostgres
 
 THROWAWAY = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 _TEMPLATE = "videosieve_template"

@@ -19,10 +19,10 @@ from pipeline.stores.aws import Clients, Wiring, connect
 from pipeline.stores.ledger import Ledger
 from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import Queue, Queues
-from workers.local import EmbeddedPostgres
+from workers.local.postgres import EmbeddedPostgres
+from workers.local.watched import FolderInUseError, is_owned
 from workers.logs import get_logger
 from workers.settings import Settings
-from workers.watched import FolderInUseError, is_owned
 
 SERVICES_FILE = "services.json"
 UP_LOCK = "up.lock"

@@ -26,10 +26,12 @@ from pipeline.stores import migrate
 from pipeline.stores.aws import connect, wire
 from workers.analysis import active_policy, open_registry
 from workers.bootstrap import UP_LOCK, LocalServices, wiring
-from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres, free_port, require_free
+from workers.local.aws import AWS_KEY, AWS_SECRET, EmbeddedAws
+from workers.local.ports import free_port, require_free
+from workers.local.postgres import EmbeddedPostgres
+from workers.local.watched import FolderInUseError, WatchedProcess, disown_folder, own_folder
 from workers.settings import Settings
 from workers.stopping import stop_on_signals, wait_for_stop
-from workers.watched import FolderInUseError, WatchedProcess, disown_folder, own_folder
 
 Say = Callable[[str], None]
 

@@ -21,7 +21,7 @@ from pipeline.errors import Reason, UserError
 from pipeline.stores.aws import Wiring
 from tests.api.fakes import wait_until
 from workers.api.listening import listen
-from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws
+from workers.local.aws import AWS_KEY, AWS_SECRET, EmbeddedAws
 from workers.settings import ApiSettings
 
 SERVE = """

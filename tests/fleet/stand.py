@@ -22,7 +22,8 @@ from pipeline.stores.queue import Queue
 from tests.fleet.books import Books
 from tests.fleet.worker import COMMAND, WorkerProcess
 from tests.services import free_port
-from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws, EmbeddedPostgres
+from workers.local.aws import AWS_KEY, AWS_SECRET, EmbeddedAws
+from workers.local.postgres import EmbeddedPostgres
 
 WIRING = Wiring(
     originals="fleet-originals",

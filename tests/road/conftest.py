@@ -33,7 +33,7 @@ from tests.waiting import wait_for
 from workers.bootstrap import Services
 from workers.consumer import Consumer
 from workers.flight import Flights
-from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws
+from workers.local.aws import AWS_KEY, AWS_SECRET, EmbeddedAws
 from workers.metrics import Metrics
 from workers.policies import PolicyBook
 from workers.screening import Screener

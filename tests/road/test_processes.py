@@ -16,7 +16,7 @@ from pipeline.video.synthesis import write_clip
 from tests.clips import moving_frames
 from tests.road.conftest import BLUE, Fleet, StartWorker, colour_clip, fleet_environment
 from tests.waiting import wait_for
-from workers.local import EmbeddedAws
+from workers.local.aws import EmbeddedAws
 
 
 def _slow_clip(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from pipeline.media import ObjectRef
 from pipeline.stores.aws import connect
 from pipeline.stores.objects import ObjectStore
 from pipeline.video.source import ByteRange
-from workers.local import AWS_KEY, AWS_SECRET, EmbeddedAws
+from workers.local.aws import AWS_KEY, AWS_SECRET, EmbeddedAws
 
 PROGRAM = """
 import json, pathlib, sys

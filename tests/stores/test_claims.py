@@ -22,7 +22,7 @@ from pipeline.stores.ledger import Ledger
 from pipeline.stores.schema import stage_costs
 from pipeline.verdict import Answer, CascadeOutcome, Doubt, RunState, StageRecord, Verdict
 from tests.services import THROWAWAY
-from workers.local import EmbeddedPostgres
+from workers.local.postgres import EmbeddedPostgres
 
 REF = ObjectRef("bucket", "a key.mp4", etag="e1", size_bytes=1000)
 

@@ -19,12 +19,14 @@ import pytest
 
 from pipeline.errors import FatalError, Reason, UserError
 from tests.services import THROWAWAY, free_port
-from workers.local import EmbeddedAws, EmbeddedPostgres
+from workers.local.aws import EmbeddedAws
+from workers.local.postgres import EmbeddedPostgres
 
 OWNER = """
 import signal, sys, time
 from pathlib import Path
-from workers.local import EmbeddedAws, EmbeddedPostgres
+from workers.local.aws import EmbeddedAws
+from workers.local.postgres import EmbeddedPostgres
 
 signal.signal(signal.SIGINT, lambda *_: None)
 folder, port = Path(sys.argv[1]), int(sys.argv[2])

@@ -18,7 +18,7 @@ from pipeline.stores.aws import Clients, Wiring
 from pipeline.stores.objects import ObjectStore
 from pipeline.stores.queue import MAX_HIDE_S, Message, Queue, Queues
 from tests.services import free_port
-from workers.local import EmbeddedAws
+from workers.local.aws import EmbeddedAws
 
 
 def receive_all(queue: Queue, count: int, *, visibility_s: int = 30) -> list[Message]:

@@ -32,7 +32,7 @@ from pipeline.vlm.scores import ScoreSource, adds_up
 from tests.vlm.cases import doubtful, jpegs, judged_policy
 from workers.asking import LimitedEngine
 from workers.limiter import AdaptiveLimiter
-from workers.local import free_port
+from workers.local.ports import free_port
 from workers.metrics import Metrics
 from workers.vlm_check import Grade, check_engine
 

@@ -17,7 +17,7 @@ from workers.bootstrap import open_ledger
 from workers.cli.console import stdout
 from workers.cli.files import analysis_table, decided_by, write_report
 from workers.demo import CLIPS_WHEEL, Client, Upload, demo_key, follow, prepare_clips, write_results
-from workers.local import free_port
+from workers.local.ports import free_port
 from workers.logs import configure_logs
 from workers.settings import CONFIG_FILE_VARIABLE, ENV_PREFIX, Settings, load_settings
 from workers.up import local_services
