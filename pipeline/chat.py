@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pipeline.errors import Reason, VideosieveError
+from pipeline.errors import Reason, TransientError, VideosieveError
 
 
 class AnswerError(VideosieveError):
@@ -19,6 +19,10 @@ class AnswerError(VideosieveError):
         super().__init__(reason, detail)
         self.can_repair = can_repair
         self.answer = answer
+
+
+class BrokenOffError(TransientError):
+    """The engine took the request, and its answer did not come whole: nobody knows what it bills for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Engine(Protocol):
 
     def complete(self, request: ChatRequest) -> ChatReply:
         """Ask once. Raises TransientError(VLM_UNAVAILABLE | VLM_BUSY) for an engine that is down, slow, overloaded or
-        set up wrongly, AnswerError where this request or its answer is at fault.
+        set up wrongly (BrokenOffError where it may bill the request all the same), AnswerError where this request or
+        its answer is at fault.
         """
         ...

@@ -7,6 +7,7 @@ Callers block in `complete`; what costs processor time (JSON, base64) is done in
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
@@ -14,15 +15,26 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from pipeline.chat import AnswerError, ChatReply, ChatRequest, Timing
+from pipeline.chat import AnswerError, BrokenOffError, ChatReply, ChatRequest, Timing
 from pipeline.errors import Reason, TransientError, UserError, VideosieveError
-from pipeline.models.chat_faults import fault_of
-from pipeline.models.chat_wire import MAX_LINE_BYTES, MAX_STREAM_BYTES, Gathered, payload
+from pipeline.models.chat_faults import fault_in_stream, fault_of
+from pipeline.models.chat_wire import (
+    MAX_LINE_BYTES,
+    MAX_STREAM_BYTES,
+    Gathered,
+    StreamedFaultError,
+    payload,
+    shortened,
+)
 
 _SHORT_S = 30.0
 _ERROR_BYTES = 4096
+_MAX_PAGE_BYTES = 4 * 2**20
+"""Of a list of models, or of metrics."""
 _FAREWELL_S = 0.25
 """How long the end of a complete answer is waited for, so that its connection can be used again."""
+
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.ProxyError)
 
 T = TypeVar("T")
 
@@ -54,7 +66,7 @@ class ChatClient:
         self._secret = api_key
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = httpx.AsyncClient(
-            headers=headers | {"Content-Type": "application/json"},
+            headers=headers | {"Content-Type": "application/json", "Accept-Encoding": "identity"},
             timeout=httpx.Timeout(None, connect=deadlines.connect_s),  # the rest has deadlines of its own
             limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections),
         )
@@ -64,6 +76,7 @@ class ChatClient:
 
     def close(self) -> None:
         self._wait(self._http.aclose())
+        self._wait(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -82,37 +95,39 @@ class ChatClient:
         """The models that are served. Raises as `complete` does."""
         found = self._wait(self._get(f"{self._url}/models"))
         try:
-            listed = [entry for entry in found.json()["data"] if isinstance(entry.get("id"), str)]
-        except (ValueError, KeyError, TypeError, AttributeError):
+            listed = [entry for entry in json.loads(found)["data"] if isinstance(entry.get("id"), str)]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise TransientError(
                 Reason.VLM_UNAVAILABLE, f"{self._url}/models is no model list: is the URL an OpenAI-compatible base?"
             ) from None
         lengths = [entry.get("max_model_len") for entry in listed]
         known = [length for length in lengths if type(length) is int]
-        return EngineInfo(tuple(entry["id"][:200] for entry in listed[:50]), min(known, default=None))
+        return EngineInfo(tuple(shortened(entry["id"], 200) for entry in listed[:50]), min(known, default=None))
 
     def metrics_text(self) -> str | None:
         """What the engine's own /metrics says, None where it has none."""
         root = self._url.removesuffix("/v1")
         try:
-            return self._wait(self._get(f"{root}/metrics")).text
+            return self._wait(self._get(f"{root}/metrics")).decode(errors="replace")
         except (TransientError, AnswerError):
             return None
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _get(self, url: str) -> httpx.Response:
+    async def _get(self, url: str) -> bytes:
         try:
-            async with asyncio.timeout(min(_SHORT_S, self._deadlines.total_s)):
-                response = await self._http.get(url)
+            async with (
+                asyncio.timeout(min(_SHORT_S, self._deadlines.total_s)),
+                self._http.stream("GET", url) as response,
+            ):
+                if response.status_code != httpx.codes.OK:
+                    raise await self._fault(response)
+                return await _first_bytes(response, _MAX_PAGE_BYTES)
         except TimeoutError:
             raise _unavailable(f"{url} did not answer in time") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._foreign(error) from None
-        if response.status_code != httpx.codes.OK:
-            raise self._fault(response, response.content[:_ERROR_BYTES])
-        return response
 
     async def _complete(self, body: bytes) -> ChatReply:
         loop, deadlines, gathered = self._loop, self._deadlines, Gathered()
@@ -126,7 +141,7 @@ class ChatClient:
                 self._http.stream("POST", f"{self._url}/chat/completions", content=body) as response,
             ):
                 if response.status_code != httpx.codes.OK:
-                    raise self._fault(response, await _first_bytes(response))
+                    raise await self._fault(response)
                 async for line in _lines(response):
                     if gathered.take(line):
                         last_s = loop.time()
@@ -135,15 +150,17 @@ class ChatClient:
                     elif gathered.is_done:
                         patience.reschedule(loop.time() + _FAREWELL_S)
         except TimeoutError:
-            if not gathered.is_done:
-                raise _unavailable(self._too_slow(first_s, loop.time() >= end_s)) from None
+            if not gathered.is_complete:
+                raise _broken_off(self._too_slow(first_s, loop.time() >= end_s)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            if not gathered.is_done:
+            if not gathered.is_complete:
                 raise self._foreign(error) from None
         except ValueError as error:
-            raise _unavailable(f"the engine's stream cannot be read: {self._masked(str(error))[:300]}") from None
-        if not gathered.is_done and gathered.finish_reason is None:
-            raise _unavailable("the engine's answer broke off; does it stream (`stream: true`)?")
+            raise _broken_off(f"the engine's stream cannot be read: {self._masked(str(error))[:300]}") from None
+        except StreamedFaultError as error:
+            raise fault_in_stream(error.code, self._masked(str(error))) from None
+        if not gathered.is_complete:
+            raise _broken_off("the engine's answer broke off; does it stream (`stream: true`)?")
         return ChatReply(
             text=gathered.text,
             finish_reason=gathered.finish_reason,
@@ -161,12 +178,14 @@ class ChatClient:
             return f"no first token within {deadlines.first_token_s:g} s"
         return f"no further token within {deadlines.next_token_s:g} s"
 
-    def _fault(self, response: httpx.Response, body: bytes) -> VideosieveError:
+    async def _fault(self, response: httpx.Response) -> VideosieveError:
+        body = await _first_bytes(response, _ERROR_BYTES) if _is_plain(response) else b""
         text = self._masked(body.decode(errors="replace"))
         return fault_of(response.status_code, response.headers.get("retry-after"), text)
 
     def _foreign(self, error: Exception) -> TransientError:
-        return _unavailable(f"{self._url}: {type(error).__name__}: {self._masked(str(error))[:300]}")
+        detail = f"{self._url}: {type(error).__name__}: {self._masked(shortened(error))}"
+        return _unavailable(detail) if isinstance(error, _NEVER_SENT) else _broken_off(detail)
 
     def _masked(self, text: str) -> str:
         return text.replace(self._secret, "***") if self._secret else text
@@ -176,13 +195,30 @@ def _unavailable(detail: str) -> TransientError:
     return TransientError(Reason.VLM_UNAVAILABLE, detail)
 
 
-async def _first_bytes(response: httpx.Response) -> bytes:
-    found = b""
-    async for chunk in response.aiter_bytes():
+def _broken_off(detail: str) -> BrokenOffError:
+    return BrokenOffError(Reason.VLM_UNAVAILABLE, detail)
+
+
+async def _first_bytes(response: httpx.Response, most: int) -> bytes:
+    found = bytearray()
+    async for chunk in _chunks(response):
         found += chunk
-        if len(found) >= _ERROR_BYTES:
+        if len(found) >= most:
             break
-    return found[:_ERROR_BYTES]
+    return bytes(found[:most])
+
+
+def _is_plain(response: httpx.Response) -> bool:
+    encoding: str = response.headers.get("content-encoding", "identity")
+    return encoding.strip().lower() == "identity"
+
+
+async def _chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body as it was sent. Raises TransientError for a compressed one: few bytes of it may stand for gigabytes."""
+    if not _is_plain(response):
+        raise _unavailable("the engine's answer is compressed although `Accept-Encoding: identity` was asked for")
+    async for chunk in response.aiter_raw():
+        yield chunk
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
@@ -192,7 +228,7 @@ async def _lines(response: httpx.Response) -> AsyncIterator[str]:
     """
     rest = b""
     total_bytes = 0
-    async for chunk in response.aiter_bytes():
+    async for chunk in _chunks(response):
         total_bytes += len(chunk)
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:

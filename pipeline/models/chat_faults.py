@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from pipeline.chat import AnswerError
+from pipeline.chat import AnswerError, BrokenOffError
 from pipeline.errors import Reason, TransientError, VideosieveError
 from pipeline.models.chat_wire import shortened
 
@@ -42,6 +42,17 @@ def fault_of(status: int, retry_after: str | None, body: str) -> VideosieveError
     return TransientError(
         Reason.VLM_UNAVAILABLE, f"the engine answers HTTP {status}: {said}", retry_after_s=retry_after_s
     )
+
+
+def fault_in_stream(code: int | str | None, said: str) -> VideosieveError:
+    """The error for one that the engine reports after it began to answer; `said` is its own words, secrets masked."""
+    if code in _BLOCKED_CODES:
+        return AnswerError(Reason.VLM_BLOCKED, f"the engine blocked the request: {said}")
+    if code in _REFUSED:
+        return AnswerError(Reason.VLM_REQUEST_REFUSED, f"the engine refuses the request (code {code}): {said}")
+    if code in _OVERLOADED:
+        return TransientError(Reason.VLM_BUSY, f"the engine asks for fewer requests: {said}")
+    return BrokenOffError(Reason.VLM_UNAVAILABLE, f"an error in the engine's stream: {said}")
 
 
 def retry_after_s_of(header: str | None) -> float | None:

@@ -20,10 +20,20 @@ MAX_ANSWER_CHARS = 32_768
 MAX_STREAM_BYTES = 8 * 2**20
 """A token with five runners-up takes about 1 KiB of the stream."""
 MAX_LINE_BYTES = 2**20
-MAX_REPAIR_CHARS = 2_000
 TOP_LOGPROBS = 5
 _MAX_TOKENS = 10_000_000
 """Beyond this a token count is not a count."""
+_LEAST_LOGPROB = -1e4
+"""Its exponential is 0; JSON can spell numbers that are no float."""
+
+
+class StreamedFaultError(Exception):
+    """What an engine says went wrong, after it had begun to answer, and its code for that where it gives one."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(shortened(error))
+        code = error.get("code") if isinstance(error, Mapping) else None
+        self.code = code if isinstance(code, int | str) else None
 
 
 def payload(request: ChatRequest) -> bytes:
@@ -37,7 +47,7 @@ def payload(request: ChatRequest) -> bytes:
     if request.repair is not None:
         answer, problem = request.repair
         messages += [
-            {"role": "assistant", "content": answer[:MAX_REPAIR_CHARS]},
+            {"role": "assistant", "content": answer},
             {
                 "role": "user",
                 "content": f"That answer cannot be used: {problem}. Answer again, with the JSON object only.",
@@ -84,32 +94,46 @@ class Gathered:
 
     @property
     def text(self) -> str:
-        return "".join(self.pieces)
+        """All pieces together; halves of surrogate pairs, which JSON can spell and UTF-8 cannot, joined or replaced."""
+        return "".join(self.pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer is all there; its usage may still be to come."""
+        return self.is_done or self.finish_reason is not None
 
     def take(self, line: str) -> bool:
         """Add one line of the event stream; True where it brought a token.
 
-        Raises AnswerError(VLM_INVALID_OUTPUT) for an answer beyond its bound, ValueError for a line that is no event.
+        Raises AnswerError(VLM_INVALID_OUTPUT) for an answer beyond its bound, ValueError for a line that is no event,
+        StreamedFaultError for an error that the engine reports in the stream.
         """
+        line = line.removeprefix("\ufeff")  # a byte order mark is no part of the first line
         if not line.startswith("data:"):
             return False  # a comment to keep the connection alive, an event's name, an empty line
         data = line[5:].strip()
         if data == "[DONE]":
             self.is_done = True
             return False
-        event = json.loads(data)
+        try:
+            event = json.loads(data)
+        except RecursionError:
+            raise ValueError("an event that is nested too deeply") from None
         if not isinstance(event, dict):
             raise ValueError("an event that is no object")  # noqa: TRY004 - foreign data, not a wrong call
         if "error" in event:
-            raise ValueError(f"an error in the stream: {shortened(event['error'])}")
+            raise StreamedFaultError(event["error"])
         if event.get("usage") is not None:
             self.usage = usage_of(event["usage"])
         choices = event.get("choices")
-        return isinstance(choices, list) and bool(choices) and self._take_choice(choices[0])
+        brought = [self._take_choice(choice) for choice in choices] if isinstance(choices, list) else []
+        return any(brought)
 
     def _take_choice(self, choice: Any) -> bool:
         if not isinstance(choice, dict):
             raise ValueError("a choice that is no object")  # noqa: TRY004 - likewise
+        if choice.get("index", 0) != 0:
+            return False  # one answer was asked for
         if isinstance(choice.get("finish_reason"), str):
             self.finish_reason = choice["finish_reason"][:40]
         delta = choice.get("delta")
@@ -160,9 +184,9 @@ def _scored(entry: Any) -> tuple[str | None, float]:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("token"), str):
         return None, 0.0
     logprob = entry.get("logprob")
-    if not isinstance(logprob, int | float) or isinstance(logprob, bool) or math.isnan(logprob):
+    if not isinstance(logprob, int | float) or isinstance(logprob, bool) or logprob != logprob:
         return None, 0.0
-    return entry["token"], math.exp(min(0.0, logprob))
+    return entry["token"], math.exp(max(_LEAST_LOGPROB, min(0.0, logprob)))
 
 
 def shortened(found: Any, limit: int = 300) -> str:

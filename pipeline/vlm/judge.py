@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.vlm_part import SamplingPart, VlmAnswer, VlmPart
-from pipeline.chat import AnswerError, ChatReply, ChatRequest, Engine, Sampling, Timing
-from pipeline.errors import Reason
+from pipeline.chat import AnswerError, BrokenOffError, ChatReply, ChatRequest, Engine, Sampling, Timing
+from pipeline.errors import Reason, TransientError
 from pipeline.verdict import Answer, Verdict, VlmUsage
 from pipeline.vlm.answers import Said, Statement, Statements, checked, schema_of
 from pipeline.vlm.case import Case, OpenQuestion
@@ -29,8 +29,18 @@ MOST_REQUESTS = 2
 STRONG = 0.75
 """A cheap stage that is three quarters of the way to an answer has a strong finding: a VLM that says the opposite is
 not believed alone. What lies in the middle half is the VLM's to decide."""
+_REPAIR_ANSWER_CHARS, _REPAIR_PROBLEM_CHARS = 1_000, 500
+"""How much of a bad answer, and of what was wrong with it, is sent back."""
 _CHAT_TOKENS = 512
 """What a chat template may add."""
+
+
+class UnjudgedError(TransientError):
+    """The engine failed before there was an answer to decide by. `usage` is what it may bill all the same."""
+
+    def __init__(self, cause: TransientError, usage: VlmUsage) -> None:
+        super().__init__(cause.reason, cause.detail, retry_after_s=cause.retry_after_s)
+        self.usage = usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +52,10 @@ class Asked:
 
     @property
     def text_bytes(self) -> int:
-        """UTF-8 length of all text, a repair's at its longest included: what a worst case of tokens is counted from."""
-        return len((self.request.system + self.request.text).encode()) + 4 * 3000
+        """UTF-8 length of all text at its longest, with a repair and what a chat template adds: what a worst case of
+        tokens is counted from."""
+        repair_bytes = 4 * (_REPAIR_ANSWER_CHARS + _REPAIR_PROBLEM_CHARS)
+        return len((self.request.system + self.request.text).encode()) + repair_bytes + _CHAT_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,7 @@ def prepare(policy: Policy, case: Case, jpegs: Mapping[int, bytes], *, logprobs:
 
 
 def judge(policy: Policy, case: Case, asked: Asked, engine: Engine) -> Judgement:
-    """Ask, once more where that can help, and decide. Raises TransientError when the engine is at fault."""
+    """Ask, once more where that can help, and decide. Raises UnjudgedError when the engine is at fault."""
     usage, estimated = VlmUsage(), False
     reply: ChatReply | None = None
     problem: AnswerError | None = None
@@ -111,7 +123,11 @@ def judge(policy: Policy, case: Case, asked: Asked, engine: Engine) -> Judgement
                 usage, estimated = usage + _worst(asked, request), True
             if not error.can_repair:
                 break
-            request = replace(asked.request, repair=(error.answer, error.detail))
+            request = replace(asked.request, repair=_repair(error))
+        except TransientError as error:
+            if isinstance(error, BrokenOffError):
+                usage += _worst(asked, request)
+            raise UnjudgedError(error, usage) from error
     scores, source = _scores(statements, reply)
     return Judgement(
         verdicts=tuple(_verdict(policy, case, doubt, asked.shown, statements, scores, problem) for doubt in case.open),
@@ -128,6 +144,10 @@ def judge(policy: Policy, case: Case, asked: Asked, engine: Engine) -> Judgement
         shown=asked.shown,
         problem=problem,
     )
+
+
+def _repair(error: AnswerError) -> tuple[str, str]:
+    return error.answer[:_REPAIR_ANSWER_CHARS], error.detail[:_REPAIR_PROBLEM_CHARS]
 
 
 def sampling_of(part: SamplingPart) -> Sampling:

@@ -57,7 +57,7 @@ def choose(pictures: Sequence[Picture], budget: ImagesPart) -> Shown:
     """
     ranked = sorted(pictures, key=lambda picture: (-picture.interest, picture.index))
     room = min(len(ranked), budget.max_images)
-    most_px = min(budget.max_pixels, budget.max_image_tokens * budget.pixels_per_token // max(1, room))
+    most_px = min(budget.max_pixels, budget.max_image_tokens // max(1, room) * budget.pixels_per_token)
     kept: list[tuple[Picture, bytes, int]] = []
     thumbs: list[NDArray[np.float32]] = []
     for picture in ranked:

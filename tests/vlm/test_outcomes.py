@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
 
+from pipeline.cascade.cost import vlm_nano, worst_case_nano
 from pipeline.errors import Reason, TransientError
 from pipeline.models.chat_client import ChatClient, Deadlines
 from pipeline.verdict import Answer
-from pipeline.vlm.judge import Judgement, judge, prepare
+from pipeline.vlm.judge import MOST_REQUESTS, Judgement, UnjudgedError, judge, prepare
 from tests.vlm.cases import doubtful, jpegs, judged_policy
 from tests.vlm.server import USAGE, Behaviour, Call, answers, says, serving, statement, status
 
@@ -145,9 +148,76 @@ def ends_without_farewell(call: Call) -> None:
     call.hang()
 
 
+def never_says_done(call: Call) -> None:
+    call.head()
+    call.raw(EVENTS.replace(b"data: [DONE]\n\n", b""))
+    call.hang()
+
+
+def resets_instead_of_done(call: Call) -> None:
+    never_says_done(replace(call, stopping=_set()))
+    call.reset()
+
+
+def _set() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
+def sends_a_bomb(call: Call) -> None:
+    """A few hundred bytes that are 64 MB once they are unpacked twice."""
+    call.head(Content_Encoding="gzip, gzip")
+    call.raw(gzip.compress(gzip.compress(b"x" * 64 * 2**20, 1), 1))
+
+
+def compresses(call: Call) -> None:
+    call.head(Content_Encoding="gzip")
+    call.raw(gzip.compress(EVENTS))
+
+
+def refuses_in_compressed_words(call: Call) -> None:
+    body = gzip.compress(b'{"error": {"message": "too long"}}')
+    call.head(400, "application/json", Content_Encoding="gzip", Content_Length=str(len(body)))
+    call.raw(body)
+
+
+def streams(data: bytes, content_type: str = "text/event-stream") -> Behaviour:
+    """Sends these bytes as its stream."""
+
+    def behave(call: Call) -> None:
+        call.head(content_type=content_type)
+        call.raw(data)
+
+    return behave
+
+
+def one_byte_at_a_time(call: Call) -> None:
+    call.head()
+    for byte in EVENTS.replace(b"a face", "ein Gesicht, \u00e4\u6f22\U0001f600".encode()):
+        call.raw(bytes([byte]))
+
+
+def event(found: Mapping[str, object]) -> bytes:
+    return b"data: " + json.dumps(found).encode() + b"\n\n"
+
+
+def choice(text: str, index: int = 0, **more: object) -> dict[str, object]:
+    return {"index": index, "delta": {"content": text}, **more}
+
+
+END = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+END += event({"choices": [], "usage": USAGE}) + b"data: [DONE]\n\n"
+EVENTS = event({"choices": [choice(GOOD)]}) + END
+
+
+def in_stream(**error: object) -> Behaviour:
+    return streams(event({"error": error}))
+
+
 @dataclass(frozen=True)
 class Row:
-    """`reason` None: answered. `after_s`: what `Retry-After` asked for."""
+    """`reason` None: answered. `after_s`: what `Retry-After` asked for. `billed`: it may be billed all the same."""
 
     name: str
     behaves: Behaviour
@@ -156,6 +226,7 @@ class Row:
     deadlines: Deadlines = PATIENT
     after_s: float | None = None
     estimated: bool = False
+    billed: bool = False
 
 
 def edited(change: Callable[[dict[str, object]], object]) -> Behaviour:
@@ -180,18 +251,28 @@ ENGINE_AT_FAULT = [
     Row("a wrong key", status(401, json.dumps({"error": {"message": f"bad key {KEY}"}})), DOWN),
     Row("an unknown model", status(404), DOWN),
     Row("a redirect", status(302, Location="http://127.0.0.1:9/v1"), DOWN),
-    Row("hang before the headers", hangs, DOWN, deadlines=HASTY),
-    Row("hang before the first token", hangs_after_the_headers, DOWN, deadlines=HASTY),
-    Row("hang in the middle", hangs_in_the_middle, DOWN, deadlines=HASTY),
-    Row("keep-alives and no token", keeps_alive_only, DOWN, deadlines=HASTY),
-    Row("a slow trickle", trickles, DOWN, deadlines=HASTY),
-    Row("reset before", resets_before, DOWN),
-    Row("reset in the middle", resets_in_the_middle, DOWN),
-    Row("closed in the middle", closes_in_the_middle, DOWN),
-    Row("no stream", does_not_stream, DOWN),
-    Row("a web page", is_a_web_page, DOWN),
-    Row("an error in the stream", fails_in_the_stream, DOWN),
-    Row("half an event", garbles_an_event, DOWN),
+    Row("hang before the headers", hangs, DOWN, deadlines=HASTY, billed=True),
+    Row("hang before the first token", hangs_after_the_headers, DOWN, deadlines=HASTY, billed=True),
+    Row("hang in the middle", hangs_in_the_middle, DOWN, deadlines=HASTY, billed=True),
+    Row("keep-alives and no token", keeps_alive_only, DOWN, deadlines=HASTY, billed=True),
+    Row("a slow trickle", trickles, DOWN, deadlines=HASTY, billed=True),
+    Row("reset before", resets_before, DOWN, billed=True),
+    Row("reset in the middle", resets_in_the_middle, DOWN, billed=True),
+    Row("closed in the middle", closes_in_the_middle, DOWN, billed=True),
+    Row("no stream", does_not_stream, DOWN, billed=True),
+    Row("a web page", is_a_web_page, DOWN, billed=True),
+    Row("an error in the stream", fails_in_the_stream, DOWN, billed=True),
+    Row("half an event", garbles_an_event, DOWN, billed=True),
+    Row("an event nested beyond reading", streams(b"data: " + b"[" * 200_000 + b"\n\n"), DOWN, billed=True),
+    Row("an event that is a list", streams(b"data: [1]\n\n"), DOWN, billed=True),
+    Row("a number of 5,000 digits", streams(event({"usage": 1}).replace(b"1", b"9" * 5000)), DOWN, billed=True),
+    Row("a bomb", sends_a_bomb, DOWN),
+    Row("compressed though it was asked not to", compresses, DOWN),
+    Row("too many requests, said in the stream", in_stream(message="slow down", code=429), Reason.VLM_BUSY),
+    Row("an error without words in the stream", in_stream(code=["?"]), DOWN, billed=True),
+    Row("a redirect to another host", status(307, Location="http://192.0.2.1/v1/chat/completions"), DOWN),
+    Row("accepted, for later", status(202), DOWN),
+    Row("no content", status(204, ""), DOWN),
 ]
 ANSWER_AT_FAULT = [
     Row("truncated JSON", says(GOOD[:40]), INVALID, 2),
@@ -208,6 +289,10 @@ ANSWER_AT_FAULT = [
         estimated=True,  # some bill for it
     ),
     Row("a refused request", status(400), Reason.VLM_REQUEST_REFUSED),
+    Row("refused in the stream", in_stream(message="too long", code=400), Reason.VLM_REQUEST_REFUSED),
+    Row("refused in compressed words", refuses_in_compressed_words, Reason.VLM_REQUEST_REFUSED),
+    Row("blocked in the stream", in_stream(message="no", code="content_filter"), Reason.VLM_BLOCKED, estimated=True),
+    Row("half a character in a bad answer", says('{"seen": "\ud800"}'), INVALID, 2),
     Row("too large a request", status(413), Reason.VLM_REQUEST_REFUSED),
     Row("prose", says("Yes, there is a face."), INVALID, 2),
     Row("fenced JSON", says(f"```json\n{GOOD}\n```"), INVALID, 2),
@@ -243,6 +328,17 @@ USABLE = [
     Row("a good answer", says(GOOD), None),
     Row("one character a piece", says(GOOD, piece_chars=1), None),
     Row("a connection that stays open", ends_without_farewell, None, deadlines=HASTY),
+    Row("no farewell at all", never_says_done, None, deadlines=HASTY),
+    Row("a reset for a farewell", resets_instead_of_done, None),
+    Row("an end without a farewell", streams(EVENTS.replace(b"data: [DONE]\n\n", b"")), None),
+    Row("lines that end as on Windows", streams(EVENTS.replace(b"\n", b"\r\n")), None),
+    Row("a byte order mark", streams(b"\xef\xbb\xbf" + EVENTS), None),
+    Row("comments, names, ids and waits", streams(b": hi\nevent: message\nid: 3\nretry: 10\n" + EVENTS), None),
+    Row("characters split anywhere", one_byte_at_a_time, None),
+    Row("another content type", streams(EVENTS, "image/png"), None),
+    Row("a second choice beside it", streams(event({"choices": [choice("no", 1), choice(GOOD)]}) + END), None),
+    Row("a second choice between", streams(event({"choices": [choice("no", 1)]}) + EVENTS), None),
+    Row("half a character in the description", says(GOOD.replace("a face", "\\ud800")), None),
     Row("no usage", says(GOOD, usage=None), None, estimated=True),
     Row("negative usage", says(GOOD, usage=USAGE | {"prompt_tokens": -5}), None, estimated=True),
     Row("usage beyond max_tokens", says(GOOD, usage=USAGE | {"completion_tokens": 999_999}), None, estimated=True),
@@ -263,8 +359,11 @@ USABLE = [
 def test_an_engine_at_fault_is_a_transient_error(row: Row) -> None:
     with pytest.raises(TransientError) as caught:
         ask(row.behaves, deadlines=row.deadlines)
+    assert isinstance(caught.value, UnjudgedError)
     assert caught.value.reason is row.reason
     assert caught.value.retry_after_s == row.after_s
+    assert caught.value.usage.requests == row.billed
+    assert (caught.value.usage.tokens_in > 1000) == row.billed
     assert KEY not in caught.value.detail
     assert len(caught.value.detail) < 600
 
@@ -297,6 +396,48 @@ def test_a_usable_answer_is_used(row: Row) -> None:
     else:
         assert judgement.usage.tokens_cached == 0
         assert judgement.usage.tokens_out == POLICY.decision.vlm.sampling.max_tokens  # type: ignore[union-attr]
+
+
+def test_what_a_bad_answer_cost_is_known_when_its_repair_fails() -> None:
+    with pytest.raises(UnjudgedError) as caught:
+        ask(says("certainly"), status(500))
+    assert (caught.value.usage.requests, caught.value.usage.tokens_in, caught.value.usage.tokens_out) == (1, 1200, 40)
+    with pytest.raises(UnjudgedError) as caught:
+        ask(says("certainly"), resets_before)
+    assert caught.value.usage.requests == 2
+    assert caught.value.usage.tokens_in > 1200 + 1000
+
+
+@pytest.mark.parametrize(
+    "budget", [{}, {"max_images": 1, "max_image_tokens": 32}, {"max_images": 3, "max_image_tokens": 100}]
+)
+@pytest.mark.parametrize("letter", ["x", "\u6f22", "\U0001f600"])
+def test_what_is_charged_without_a_usable_count_is_never_more_than_was_reserved(
+    budget: dict[str, int], letter: str
+) -> None:
+    policy = judged_policy("face", images=budget, sampling={"max_tokens": 64})
+    case = doubtful(policy)
+    asked = prepare(policy, case, jpegs(2), logprobs=False)
+    reserved_nano = worst_case_nano(policy, text_bytes=asked.text_bytes, requests=MOST_REQUESTS)
+    bad = says(json.dumps({letter * 5000: letter * 20_000}, ensure_ascii=False), usage=None, piece_chars=1000)
+    with (
+        serving(default=bad) as server,
+        ChatClient(server.url, api_key=None, deadlines=PATIENT, max_connections=1) as client,
+    ):
+        judgement = judge(policy, case, asked, client)
+        sent = [len(call.text.encode()) for call in server.calls]
+    assert len(sent) == 2
+    assert judgement.estimated
+    assert judgement.usage.tokens_in >= sum(sent)  # a token a byte, which no tokenizer exceeds
+    assert vlm_nano(policy.commercial.prices.vlm, judgement.usage) <= reserved_nano
+
+
+@pytest.mark.parametrize("logprob", [-(10**400), 10**400, float("-inf"), float("nan"), True, "0"])
+def test_a_probability_that_is_none_makes_no_score_certain(logprob: float | str) -> None:
+    token = {"token": GOOD, "logprob": logprob}
+    found = event({"choices": [choice(GOOD, logprobs={"content": [token]})]})
+    (verdict,) = ask(streams(found + END))[0].verdicts
+    assert 0 < verdict.score < 1
 
 
 def test_one_repair_can_help_and_is_told_what_was_wrong() -> None:

@@ -64,6 +64,15 @@ def test_pictures_are_scaled_to_the_pixels_and_to_the_tokens_that_there_are() ->
     assert all(np.prod(size_of(jpeg)) <= 128 * 784 for jpeg in by_tokens.jpegs)
 
 
+@pytest.mark.parametrize(("images", "tokens"), [(3, 100), (7, 250), (5, 161)])
+def test_pictures_together_keep_to_the_tokens_that_there_are_however_they_divide(images: int, tokens: int) -> None:
+    budget = ImagesPart(max_images=images, max_image_tokens=tokens, pixels_per_token=784)
+    large = [np.asarray(cv2.resize(picture(number), (1920, 1080)), np.uint8) for number in range(images)]
+    shown = choose([held(number, image) for number, image in enumerate(large)], budget)
+    assert len(shown.jpegs) == images
+    assert shown.tokens <= tokens
+
+
 @pytest.mark.parametrize(("width_px", "height_px"), [(1, 1), (10_000, 1), (1, 10_000), (4000, 3000), (33, 57)])
 def test_a_scaled_size_never_exceeds_its_budget_nor_vanishes(width_px: int, height_px: int) -> None:
     for most_px in (1, 1024, 100_000):
