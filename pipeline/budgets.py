@@ -56,6 +56,11 @@ class Exhausted:
         """Whether there is room but for what others hold, most of which comes back: worth another try soon."""
         return self.spent_nano + self.wanted_nano <= self.cap_nano
 
+    @property
+    def comes_back_in_s(self) -> float | None:
+        """When there is room for what was wanted again; None where a whole budget is less than that: never."""
+        return self.resets_in_s if self.wanted_nano <= self.cap_nano else None
+
 
 class BudgetBook(Protocol):
     """Keeps the budgets. `pipeline.stores.budgets` does it in PostgreSQL, safe for any number of workers."""

@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
-from uuid import UUID
 
+from pipeline.cascade.vlm_part import VlmPart
 from pipeline.chat import AnswerError, ChatReply, ChatRequest, Engine
 from pipeline.errors import Reason, TransientError, VideosieveError
 from pipeline.vlm.canary import canary_request, canary_score
 from workers.limiter import AdaptiveLimiter
 from workers.logs import get_logger
 from workers.metrics import Metrics
-
-WRONG_AFTER = 5
-"""So many unusable answers in a row are the engine's fault: no five videos in a row are that odd."""
-OWN_FAULT_DELIVERIES, OWN_FAULT_OTHERS, OWN_FAULT_WINDOW_S = 6, 3, 120.0
-"""A video that failed this often, while so many others went well and none failed, makes the engine fail by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +64,6 @@ class LimitedEngine:
                 self.metrics.vlm_tpot.observe(tpot_s)
 
 
-@dataclass(slots=True)
-class Record:
-    """How the last videos fared with the engine. Thread-safe, pure but for the clock."""
-
-    clock: Callable[[], float] = time.monotonic
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _last: deque[tuple[float, UUID, bool]] = field(default_factory=lambda: deque(maxlen=200))
-    _unusable: int = 0
-
-    def went(self, run_id: UUID, *, well: bool) -> None:
-        """The engine answered (or not) about a run."""
-        with self._lock:
-            self._last.append((self.clock(), run_id, well))
-
-    def unusable(self) -> bool:
-        """An answer was no use; True when too many in a row were. Then the count begins anew."""
-        with self._lock:
-            self._unusable = (self._unusable + 1) % WRONG_AFTER
-            return self._unusable == 0
-
-    def usable(self) -> None:
-        with self._lock:
-            self._unusable = 0
-
-    def is_own_fault(self, run_id: UUID, deliveries: int) -> bool:
-        """Whether it is this video that makes the engine fail, and not the engine."""
-        with self._lock:
-            since_s = self.clock() - OWN_FAULT_WINDOW_S
-            others = [well for at_s, of, well in self._last if at_s >= since_s and of != run_id]
-        return deliveries >= OWN_FAULT_DELIVERIES and len(others) >= OWN_FAULT_OTHERS and all(others)
-
-
 class Watch(Protocol):
     """Takes note of what is wrong: `workers.breakers.Breakers`."""
 
@@ -110,33 +72,70 @@ class Watch(Protocol):
     def is_open(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Canary:
-    """Sends the known-answer pictures: on a schedule (`run`), and when the engine is to be tried (`look`)."""
+    """The known-answer pictures, which say whether the engine or a video is at fault. Thread-safe.
 
-    engine: Engine
-    model: str
-    metrics: Metrics
-    least: float
+    They are asked of the model of the VLM stage that was last used, as that stage asks: as many and as large pictures.
+    """
 
-    def look(self) -> None:
-        """Ask once. Raises TransientError(VLM_UNAVAILABLE) for an engine that is down, gives no usable answer, or
-        knows less than `least`."""
+    def __init__(
+        self,
+        engine: Engine,
+        stage: VlmPart | None,
+        metrics: Metrics,
+        *,
+        least: float,
+        logprobs: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._stage = stage
+        self._metrics = metrics
+        self._least = least
+        self._logprobs = logprobs
+        self._clock = clock
+        self._worked_s: dict[str, float] = {}
+
+    def uses(self, stage: VlmPart) -> float:
+        """The engine is about to be asked as `stage` asks; the time, to be given back to `vouch`."""
+        self._stage = stage
+        return self._clock()
+
+    def worked(self, stage: VlmPart) -> None:
+        """The stage's model gave an answer that is of use."""
+        self._worked_s[stage.model] = self._clock()
+
+    def vouch(self, stage: VlmPart, since_s: float) -> None:
+        """Return where the engine works: it gave the stage an answer of use after `since_s`, or does when asked now.
+
+        Raises as `look` does.
+        """
+        if self._worked_s.get(stage.model, float("-inf")) < since_s:
+            self.look(stage)
+
+    def look(self, stage: VlmPart | None = None) -> None:
+        """Ask once, as `stage` or else the one that was last used asks. Raises TransientError(VLM_UNAVAILABLE) for an
+        engine that is down, gives no usable answer, or knows less than `least`."""
+        stage = stage or self._stage
+        if stage is None:
+            return
+        request = canary_request(stage.model, stage.images, stage.sampling, logprobs=self._logprobs)
         try:
-            score = canary_score(self.engine.complete(canary_request(self.model, logprobs=False)))
+            score = canary_score(self._engine.complete(request), stage.images)
         except AnswerError as error:
-            self.metrics.vlm_canary_score.set(0)
+            self._metrics.vlm_canary_score.set(0)
             raise TransientError(
                 Reason.VLM_UNAVAILABLE, f"the known-answer pictures get no usable answer: {error.detail}"
             ) from error
-        self.metrics.vlm_canary_score.set(score)
+        self._metrics.vlm_canary_score.set(score)
         get_logger().info("vlm_canary", score=round(score, 3))
-        if score < self.least:
+        if score < self._least:
             raise TransientError(
                 Reason.VLM_UNAVAILABLE,
                 f"the engine answers {score:.0%} of the known questions right, and "
-                f"VIDEOSIEVE_VLM__CANARY_LEAST wants {self.least:.0%}: is {self.model} the right model?",
+                f"VIDEOSIEVE_VLM__CANARY_LEAST wants {self._least:.0%}: is {stage.model} the right model?",
             )
+        self.worked(stage)
 
     def run(self, stopping: threading.Event, every_s: float, watch: Watch) -> None:
         """Look at once and every `every_s` until `stopping`, but not while a breaker is open: that has a probe. What is

@@ -123,12 +123,6 @@ class Breakers:
         if is_suspicious and decoding is not None and decoding.trip("nearly every video was rejected lately"):
             self._opened(decoding)
 
-    def suspect(self, dependency: Dependency, why: str) -> None:
-        """Something speaks against a dependency that no error of its own does: look with its probe before going on."""
-        breaker = self._breakers.get(dependency)
-        if breaker is not None and breaker.trip(why):
-            self._opened(breaker)
-
     def close(self) -> None:
         self._stop.set()
         self._has_open.set()

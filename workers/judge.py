@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from pipeline.cascade.policy import Policy
 from pipeline.chat import Engine
-from pipeline.errors import Reason, TransientError, UserError, VideosieveError
+from pipeline.errors import Reason, TransientError, VideosieveError
 from pipeline.runs import Lane
 from workers.analysis import active_policy
-from workers.asking import Canary, LimitedEngine, Record
+from workers.asking import Canary, LimitedEngine
 from workers.bootstrap import Services, open_services
 from workers.breakers import Breakers, Dependency
 from workers.consumer import Consumer, LaneSpec
@@ -28,6 +28,7 @@ from workers.limiter import AdaptiveLimiter
 from workers.logs import get_logger
 from workers.metrics import Metrics
 from workers.observing import Progress, Sampler
+from workers.policies import stored_active_policy
 from workers.settings import Settings, VlmSettings, WorkerSettings
 from workers.worker import consume_until_stopped
 
@@ -62,17 +63,20 @@ class Judging:
 
 def run_judge(settings: Settings) -> None:
     """Judge until SIGTERM or SIGINT. Raises FatalError when the set-up is at fault."""
-    policy = active_policy(settings)
+    initial = active_policy(settings)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     metrics = Metrics(registry)
-    metrics.latency_goal.set(policy.commercial.latency_goal_s)
     name = f"{socket.gethostname()}-{os.getpid()}"
     with ExitStack() as stack:
         client = stack.enter_context(open_engine(settings.vlm))
         services = stack.enter_context(open_services(settings, database_wait_s=settings.database.wait_s))
-        services.ledger.remember_policy(policy.name, policy.decision_hash, policy.document())
+        services.ledger.remember_policy(initial.name, initial.decision_hash, initial.document())
+        policy = stored_active_policy(services.ledger, initial)
+        metrics.latency_goal.set(policy.commercial.latency_goal_s)
+        if policy.decision.vlm is None:
+            get_logger().warning("active_policy_asks_no_vlm", policy=policy.name)
         judging = stack.enter_context(
             open_judging(
                 services,
@@ -122,22 +126,20 @@ def open_judging(
     artifacts_bucket: str,
     name: str,
 ) -> Iterator[Judging]:
-    """A consumer of the escalation lane, not yet running, and all that it needs, for the length of the `with` block."""
-    stage = policy.decision.vlm
-    if stage is None:
-        raise UserError(
-            Reason.BAD_POLICY, f"policy '{policy.name}' has no VLM stage: add decision.vlm, or run no judging worker"
-        )
+    """A consumer of the escalation lane, not yet running, and all that it needs, for the length of the `with` block.
+
+    Every run is judged by its own policy; the engine is tried as `policy` asks it until there was one.
+    """
     with ExitStack() as stack:
         limiter = AdaptiveLimiter(most=vlm.concurrency, ttft_goal_s=vlm.ttft_goal_s)
         engine = LimitedEngine(client, limiter, metrics)
-        looks = Canary(engine, stage.model, metrics, least=vlm.canary_least)
+        canary = Canary(engine, policy.decision.vlm, metrics, least=vlm.canary_least, logprobs=vlm.logprobs)
         breakers = Breakers(
             {
                 Dependency.STORE: lambda: _try_store(services, artifacts_bucket, name),
                 Dependency.QUEUE: lambda: services.queues.escalation.depth() and None,
                 Dependency.DATABASE: services.ledger.probe,
-                Dependency.ENGINE: looks.look,
+                Dependency.ENGINE: canary.look,
             },
             metrics,
         )
@@ -148,7 +150,7 @@ def open_judging(
             services=services,
             budgets=services.ledger,
             engine=engine,
-            record=Record(),
+            canary=canary,
             watch=breakers,
             metrics=metrics,
             worker=name,
@@ -170,7 +172,7 @@ def open_judging(
         )
         stopping = threading.Event()
         thread = threading.Thread(
-            target=looks.run, args=(stopping, vlm.canary_every_s, breakers), name="canary", daemon=True
+            target=canary.run, args=(stopping, vlm.canary_every_s, breakers), name="canary", daemon=True
         )
         thread.start()
         stack.callback(thread.join)

@@ -6,31 +6,26 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
-from pipeline.budgets import BudgetBook, BudgetScope, Caps, Exhausted, Reservation
-from pipeline.cascade.cascade import vlm_verdict
+from pipeline.budgets import BudgetBook, Caps, Exhausted, Reservation
+from pipeline.cascade.cascade import unasked_verdict
 from pipeline.cascade.commercial import WhenSpent
-from pipeline.cascade.cost import caps, cost_of, review_costs, worst_case_nano
+from pipeline.cascade.cost import caps, cost_of, review_costs, vlm_cost, vlm_nano, worst_case_nano
 from pipeline.cascade.policy import Policy
 from pipeline.chat import Engine
 from pipeline.disposition import Action, Disposition
-from pipeline.errors import (
-    PermanentError,
-    Reason,
-    VideosieveError,
-)
+from pipeline.errors import PermanentError, Reason, TransientError, VideosieveError
 from pipeline.events import VideoEvent
 from pipeline.runs import Busy, Claimed, Commit, Settled
-from pipeline.verdict import Answer, CascadeOutcome, StageRecord
+from pipeline.verdict import Answer, CascadeOutcome, StageRecord, VlmUsage
 from pipeline.vlm.case import Case, case_of
-from pipeline.vlm.judge import MOST_REQUESTS, Judgement, judge, prepare
+from pipeline.vlm.judge import MOST_REQUESTS, Asked, Judgement, UnjudgedError, judge, prepare
 from pipeline.vlm.merge import merged_document, merged_outcome, stage_record
-from workers.asking import Record
+from workers.asking import Canary
 from workers.bootstrap import Services
-from workers.breakers import Dependency
 from workers.counting import count_costs
 from workers.ending import Ending, Watch, machine_full
 from workers.flight import Flight
@@ -38,34 +33,21 @@ from workers.logs import get_logger
 from workers.metrics import Metrics
 from workers.policies import recorded_policy
 
-DEFER_S = 3600.0
-"""How long a run is put off for a budget that no clock makes whole again."""
-
 HELD_RETRY_S = 2.0
 """How long a run waits for what others hold of its budget, about as long as a request takes."""
 
-_WHEN_SPENT = {
-    BudgetScope.PER_VIDEO: "per_video",
-    BudgetScope.PER_TENANT_DAY: "per_tenant_day",
-    BudgetScope.PER_DAY: "per_day",
-}
-
-
-class EngineWatch(Watch, Protocol):
-    """Takes note of how the engine fares too: `workers.breakers.Breakers`."""
-
-    def suspect(self, dependency: Dependency, why: str) -> None: ...
-
-    def is_open(self) -> bool: ...
+OWN_FAULT_DELIVERIES = 6
+"""A video that failed this often with an engine that works otherwise would fail for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What screening kept of a run, read back."""
+    """What screening kept of a run, read back. `lost_nano` is what attempts cost that came to nothing."""
 
     document: Mapping[str, Any]
     case: Case
     jpegs: dict[int, bytes]
+    lost_nano: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +57,8 @@ class Judge:
     services: Services
     budgets: BudgetBook
     engine: Engine
-    record: Record
-    watch: EngineWatch
+    canary: Canary
+    watch: Watch
     metrics: Metrics
     worker: str
     artifacts_bucket: str
@@ -125,7 +107,7 @@ class Judge:
             get_logger().error("kept_state_unusable", reason=error.reason.value, detail=error.detail)
             return self._ending.of_run(event, flight, claim, None)
         except VideosieveError as error:
-            if self._is_own_fault(claim, flight, error):
+            if self._is_own_fault(policy, flight, error):
                 return self._give_up_on(policy, claim, error)
             return self._ending.of_run(event, flight, claim, error)
         except Exception as error:  # noqa: BLE001 - as above; here the run is known, so the attempt is charged to it
@@ -133,6 +115,7 @@ class Judge:
             return self._ending.of_run(event, flight, claim, machine_full(error))
 
     def _judge(self, policy: Policy, claim: Claimed) -> Disposition:
+        self.metrics.latency_goal.set(policy.commercial.latency_goal_s)
         kept = self._read(policy, claim)
         cpu_started_s = time.thread_time()
         asked = prepare(policy, kept.case, kept.jpegs, logprobs=self.logprobs)
@@ -140,21 +123,49 @@ class Judge:
         held = self._reserve(caps(policy), claim, worst_nano)
         if isinstance(held, Exhausted):
             return self._spent(policy, claim, kept, held)
-        spent_nano = 0
+        usage = VlmUsage()
         try:
-            judgement = judge(policy, kept.case, asked, self.engine)
-            stage = stage_record(policy, kept.case, judgement, cpu_s=time.thread_time() - cpu_started_s)
-            spent_nano = stage.money_nano
+            judgement = self._ask(policy, kept.case, asked)
+            usage = judgement.usage
+        except UnjudgedError as error:
+            usage = error.usage
+            self._charge(policy, claim, usage)
+            raise
         finally:
             if held is not None:
-                self.budgets.settle(held, spent_nano)
-        self._note(claim, judgement)
+                self.budgets.settle(held, vlm_nano(policy.commercial.prices.vlm, usage))
+        stage = stage_record(policy, kept.case, judgement, cpu_s=time.thread_time() - cpu_started_s)
         outcome = merged_outcome(kept.document, judgement.verdicts, [stage])
         self._finish(policy, claim, kept, outcome, judgement)
-        if judgement.problem is None:
-            self.watch.worked()
+        self.watch.worked()
         self._count(stage, judgement)
         return Disposition(Action.ACKNOWLEDGE)
+
+    def _ask(self, policy: Policy, case: Case, asked: Asked) -> Judgement:
+        """What the engine says. Raises UnjudgedError where it is at fault: also for an answer that is no use from an
+        engine that gives the known-answer pictures none either."""
+        stage = policy.decision.vlm
+        if stage is None:
+            raise ValueError(f"policy '{policy.name}' has no VLM stage")
+        began_s = self.canary.uses(stage)
+        judgement = judge(policy, case, asked, self.engine)
+        if judgement.problem is None:
+            self.canary.worked(stage)
+            return judgement
+        problem = judgement.problem
+        get_logger().warning("vlm_answer_unusable", reason=problem.reason.value, detail=problem.detail)
+        try:
+            self.canary.vouch(stage, began_s)
+        except TransientError as error:
+            raise UnjudgedError(error, judgement.usage) from error
+        return judgement
+
+    def _charge(self, policy: Policy, claim: Claimed, usage: VlmUsage) -> None:
+        """What an attempt cost that came to nothing belongs in the books too."""
+        if usage.requests:
+            cost = vlm_cost(policy, usage)
+            self.services.ledger.charge(claim.run_id, claim.fence, policy.commercial.currency, cost)
+            count_costs(self.metrics, policy.commercial.currency, [cost])
 
     def _read(self, policy: Policy, claim: Claimed) -> _Kept:
         """The run's state from its artifacts. Raises PermanentError where it is not there, or not as it was."""
@@ -164,7 +175,8 @@ class Judge:
         document = json.loads(self.services.objects.get(self.artifacts_bucket, run.result_key))
         case = case_of(policy, document)
         get = self.services.objects.get
-        return _Kept(document, case, {i: get(self.artifacts_bucket, frame.image) for i, frame in case.frames.items()})
+        jpegs = {index: get(self.artifacts_bucket, frame.image) for index, frame in case.frames.items()}
+        return _Kept(document, case, jpegs, run.money_nano - document["money"]["total_nano"])
 
     def _reserve(self, wanted: Caps, claim: Claimed, amount_nano: int) -> Reservation | Exhausted | None:
         """Money for the worst case; None where the policy has no budget to keep to."""
@@ -174,7 +186,7 @@ class Judge:
 
     def _spent(self, policy: Policy, claim: Claimed, kept: _Kept, spent: Exhausted) -> Disposition:
         """What the policy wants once a budget is spent: a person, later, or no answer. What is only held comes back."""
-        budget = getattr(policy.commercial.budgets, _WHEN_SPENT[spent.scope])
+        when_spent = policy.commercial.budgets.when_spent(spent.scope)
         detail = (
             f"budget {spent.scope.value}: {spent.spent_nano} spent and {spent.reserved_nano} reserved "
             f"of {spent.cap_nano} nano-units"
@@ -183,7 +195,7 @@ class Judge:
             "budget_exhausted",
             only_held=spent.is_held_only,
             scope=spent.scope.value,
-            then=budget.when_spent.value,
+            then=when_spent.value,
             detail=detail,
         )
         if spent.is_held_only:
@@ -197,25 +209,29 @@ class Judge:
                 hidden_s=HELD_RETRY_S,
             )
             return Disposition(Action.RETRY, delay_s=HELD_RETRY_S)
-        if budget.when_spent is WhenSpent.DEFER:
+        if when_spent is WhenSpent.DEFER and spent.comes_back_in_s is not None:
             self.services.ledger.defer(
                 claim.run_id,
                 claim.fence,
                 reason=Reason.BUDGET_EXHAUSTED,
                 detail=detail,
-                due_in_s=DEFER_S if spent.resets_in_s is None else spent.resets_in_s,
+                due_in_s=spent.comes_back_in_s,
             )
             return Disposition(Action.ACKNOWLEDGE)
-        answer = Answer.OPEN if budget.when_spent is WhenSpent.LEAVE_OPEN else Answer.REVIEW
+        answer = Answer.OPEN if when_spent is WhenSpent.LEAVE_OPEN else Answer.REVIEW
         self._finish_without_answer(policy, claim, kept, Reason.BUDGET_EXHAUSTED, answer)
         return Disposition(Action.ACKNOWLEDGE)
 
-    def _is_own_fault(self, claim: Claimed, flight: Flight, error: VideosieveError) -> bool:
+    def _is_own_fault(self, policy: Policy, flight: Flight, error: VideosieveError) -> bool:
         """Whether the engine fails for this video alone, so that waiting would not end."""
-        if error.reason is not Reason.VLM_UNAVAILABLE:
+        stage, deliveries = policy.decision.vlm, flight.message.receive_count
+        if stage is None or error.reason is not Reason.VLM_UNAVAILABLE or deliveries < OWN_FAULT_DELIVERIES:
             return False
-        self.record.went(claim.run_id, well=False)
-        return self.watch.is_open() and self.record.is_own_fault(claim.run_id, flight.message.receive_count)
+        try:
+            self.canary.look(stage)
+        except TransientError:
+            return False
+        return True
 
     def _give_up_on(self, policy: Policy, claim: Claimed, error: VideosieveError) -> Disposition:
         get_logger().warning("vlm_fails_for_this_video", reason=error.reason.value, detail=error.detail)
@@ -226,14 +242,8 @@ class Judge:
         self, policy: Policy, claim: Claimed, kept: _Kept, reason: Reason, answer: Answer
     ) -> None:
         verdicts = [
-            vlm_verdict(
-                policy,
-                question.question,
-                score=question.score,
-                evidence=question.keyframes,
-                coverage=kept.case.coverage,
-                reason=reason,
-                answer=answer,
+            unasked_verdict(
+                policy, question.question, answer, reason, score=question.score, evidence=question.keyframes
             )
             for question in kept.case.open
         ]
@@ -243,7 +253,7 @@ class Judge:
         self, policy: Policy, claim: Claimed, kept: _Kept, outcome: CascadeOutcome, judgement: Judgement | None
     ) -> None:
         """Write the result under a key of this run and fence, then commit it: only that makes it the result."""
-        document = merged_document(kept.document, policy, outcome, judgement)
+        document = merged_document(kept.document, policy, outcome, judgement, lost_nano=kept.lost_nano)
         result_key = f"runs/{claim.run_id}/{claim.fence}/result.json"
         self.services.objects.put(self.artifacts_bucket, result_key, json.dumps(document).encode(), "application/json")
         commit = Commit(
@@ -262,18 +272,6 @@ class Judge:
                 self.metrics.verdicts.labels(
                     policy=policy.name, question=verdict.question, answer=verdict.answer.value, stage=verdict.stage
                 ).inc()
-
-    def _note(self, claim: Claimed, judgement: Judgement) -> None:
-        """What the answer says about the engine."""
-        self.record.went(claim.run_id, well=True)
-        if judgement.problem is None:
-            self.record.usable()
-            return
-        get_logger().warning(
-            "vlm_answer_unusable", reason=judgement.problem.reason.value, detail=judgement.problem.detail
-        )
-        if judgement.problem.reason is not Reason.VLM_BLOCKED and self.record.unusable():
-            self.watch.suspect(Dependency.ENGINE, f"answer after answer is no use: {judgement.problem.detail}")
 
     @property
     def _ending(self) -> Ending:

@@ -10,12 +10,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from pipeline.cascade.vlm_part import ImagesPart
+from pipeline.cascade.vlm_part import ImagesPart, SamplingPart
 from pipeline.chat import AnswerError, ChatReply, ChatRequest, Sampling
 from pipeline.errors import TransientError, VideosieveError
 from pipeline.jpeg import encode_jpeg
 from pipeline.models.chat_client import ChatClient, EngineInfo
-from pipeline.vlm.canary import FACTS, canary_request, canary_score
+from pipeline.vlm.canary import canary_request, canary_score, facts
 from pipeline.vlm.scores import adds_up
 
 _HELLO = ChatRequest(
@@ -57,7 +57,9 @@ class Finding:
     advice: str = ""
 
 
-def check_engine(client: ChatClient, *, model: str | None, images: ImagesPart) -> Iterator[Finding]:
+def check_engine(
+    client: ChatClient, *, model: str | None, images: ImagesPart, sampling: SamplingPart | None = None
+) -> Iterator[Finding]:
     """Trials in order; ends early where the rest cannot work. The first that fails says why nothing more was tried."""
     try:
         info = client.info()
@@ -71,7 +73,7 @@ def check_engine(client: ChatClient, *, model: str | None, images: ImagesPart) -
             "model", Grade.FAILED, f"{chosen or 'none'} is not served", "set decision.vlm.model to one that is"
         )
         return
-    trials = Trials(client, chosen, images)
+    trials = Trials(client, chosen, images, sampling or SamplingPart())
     for trial in (
         trials.stream, trials.schema, trials.pictures, trials.picture_tokens, trials.prefix_cache, trials.logprobs,
         trials.known_answers,
@@ -105,6 +107,7 @@ class Trials:
     client: ChatClient
     model: str
     images: ImagesPart
+    sampling: SamplingPart
 
     def _ask(self, **fields: object) -> ChatReply:
         return self.client.complete(replace(_HELLO, model=self.model, **fields))  # type: ignore[arg-type]
@@ -194,9 +197,9 @@ class Trials:
         return Finding("logprobs", Grade.POOR, "no token probabilities that add up to the text", _ADVICE["logprobs"])
 
     def known_answers(self) -> Finding:
-        reply = self.client.complete(canary_request(self.model, logprobs=False))
-        score = canary_score(reply)
-        found = f"{score * len(FACTS):.0f} of {len(FACTS)} questions about coloured shapes answered right"
+        reply = self.client.complete(canary_request(self.model, self.images, self.sampling, logprobs=False))
+        score, asked = canary_score(reply, self.images), len(facts(self.images))
+        found = f"{score * asked:.0f} of {asked} questions about coloured shapes answered right"
         if score > 0.75:
             return Finding("known_answers", Grade.OK, found)
         return Finding("known_answers", Grade.POOR, found, "half is what guessing gives: is this the right model?")
@@ -214,5 +217,8 @@ def _pictures(count: int, side_px: int) -> tuple[bytes, ...]:
 
 def _hits(metrics: str | None) -> float | None:
     """The engine's own count of prefix cache hits, where its /metrics tell it."""
-    found = _HITS.findall(metrics or "")
-    return sum(float(value) for _, value in found) if found else None
+    try:
+        found = [float(value) for _, value in _HITS.findall(metrics or "")]
+    except ValueError:
+        return None
+    return sum(found) if found else None

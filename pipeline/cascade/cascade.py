@@ -122,36 +122,20 @@ def _verdict(policy: Policy, question: OpenQuestion, coverage: float) -> Verdict
     )
 
 
-def vlm_verdict(
-    policy: Policy,
-    question: str,
-    *,
-    score: float,
-    evidence: Sequence[int],
-    coverage: float,
-    reason: Reason | None = None,
-    answer: Answer = Answer.REVIEW,
+def unasked_verdict(
+    policy: Policy, question: str, answer: Answer, reason: Reason, *, score: float, evidence: Sequence[int]
 ) -> Verdict:
-    """What the VLM's `score` in 0..1 for a question makes of it, by the policy's calibration and thresholds.
+    """Where the VLM was not asked, or gave nothing, for `reason`: `answer` is for a person, or left open.
 
-    With a `reason` the score is not believed, and the verdict is `answer`: for a person, or left open.
+    `score` is what the stages before made of the question. Raises ValueError where the policy has no VLM for it.
     """
     vlm = policy.decision.vlm
     if vlm is None or question not in vlm.answers:
         raise ValueError(f"policy '{policy.name}' does not ask a VLM about '{question}'")
-    rule = vlm.answers[question]
-    meant = rule.calibrated(score)
-    if reason is None:
-        answer, reason = Answer.REVIEW, Reason.UNDECIDED
-        if meant >= rule.positive_at:
-            answer, reason = Answer.POSITIVE, None
-        elif meant <= rule.negative_at:
-            enough = coverage >= policy.decision.min_coverage  # NaN is not
-            answer, reason = (Answer.NEGATIVE, None) if enough else (Answer.REVIEW, Reason.LOW_COVERAGE)
     return Verdict(
         question=question,
         answer=answer,
-        score=meant,
+        score=score,
         stage=REVIEW_STAGE if answer is Answer.REVIEW else vlm.name,
         model=vlm.model,
         weights_sha256=None,

@@ -87,6 +87,23 @@ def cost_of(stage: StageRecord) -> StageCost:
     )
 
 
+def vlm_cost(policy: Policy, usage: VlmUsage) -> StageCost:
+    """The ledger's row for what a VLM took that came to nothing. Raises ValueError for a policy without one."""
+    vlm = policy.decision.vlm
+    if vlm is None:
+        raise ValueError(f"policy '{policy.name}' has no VLM stage")
+    return StageCost(
+        vlm.name,
+        vlm.model,
+        money_nano=vlm_nano(policy.commercial.prices.vlm, usage),
+        bytes=usage.bytes_sent,
+        requests=usage.requests,
+        tokens_in=usage.tokens_in,
+        tokens_cached=usage.tokens_cached,
+        tokens_out=usage.tokens_out,
+    )
+
+
 def review_costs(
     policy: Policy, outcome: CascadeOutcome, among: Collection[str] | None = None
 ) -> tuple[StageCost, ...]:

@@ -11,6 +11,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from pipeline.costs import StageCost
 from pipeline.errors import LeaseLostError, Reason
 from pipeline.media import ObjectRef
 from pipeline.runs import Busy, Claimed, ClaimResult, Commit, Lane, Settled
@@ -80,6 +81,10 @@ RETURNING runs.id, runs.fence
 _PROBE = sa.text(
     "CREATE TEMPORARY TABLE probe ON COMMIT DROP AS SELECT repeat(md5(n::text), 64) FROM generate_series(1, 256) AS n"
 )
+
+
+_LOST = 1000
+"""Position of the row of what came to nothing, beyond all that a commit under the same fence may write."""
 
 
 class Claims:
@@ -172,12 +177,19 @@ class Claims:
             if commit.outcome is not None:
                 _write_verdicts(connection, run_id, commit.outcome)
             if commit.costs:
-                _write_costs(connection, run_id, fence, commit)
+                _write_costs(connection, run_id, fence, commit.currency, commit.costs)
             age = sa.extract("epoch", _now - videos.c.uploaded_at)
             waited_s = connection.execute(
                 sa.select(age).select_from(runs.join(videos)).where(runs.c.id == run_id)
             ).scalar_one()
         return None if waited_s is None else max(0.0, float(waited_s))
+
+    def charge(self, run_id: UUID, fence: int, currency: str, cost: StageCost) -> None:
+        """Add what an attempt cost that came to nothing, once an attempt; LeaseLostError where the run is not ours."""
+        with self.database.begin() as connection:
+            money, cpu_s = runs.c.money_nano + cost.money_nano, runs.c.cpu_s + cost.cpu_s
+            _write(connection, run_id, fence, money_nano=money, cpu_s=cpu_s)
+            _write_costs(connection, run_id, fence, currency, (cost,), first=_LOST)
 
     def defer(self, run_id: UUID, fence: int, *, reason: Reason, detail: str, due_in_s: float) -> None:
         """Put the run off: `reconcile` sends it again once `due_in_s` have passed. The attempt does not count."""
@@ -269,14 +281,21 @@ def _write_verdicts(connection: sa.Connection, run_id: UUID, outcome: CascadeOut
         connection.execute(new.on_conflict_do_update(index_elements=["run_id", "question"], set_=changed), rows)
 
 
-def _write_costs(connection: sa.Connection, run_id: UUID, fence: int, commit: Commit) -> None:
+def _write_costs(
+    connection: sa.Connection,
+    run_id: UUID,
+    fence: int,
+    currency: str | None,
+    costs: Sequence[StageCost],
+    first: int = 0,
+) -> None:
     policy, tenant_id = connection.execute(
         sa.select(runs.c.policy, uploads.c.tenant_id)
         .select_from(runs.join(videos).outerjoin(uploads))
         .where(runs.c.id == run_id)
     ).one()
-    whose = {"run_id": run_id, "fence": fence, "policy": policy, "tenant_id": tenant_id, "currency": commit.currency}
-    rows = [whose | asdict(cost) | {"position": position} for position, cost in enumerate(commit.costs)]
+    whose = {"run_id": run_id, "fence": fence, "policy": policy, "tenant_id": tenant_id, "currency": currency}
+    rows = [whose | asdict(cost) | {"position": position} for position, cost in enumerate(costs, first)]
     connection.execute(sa.insert(stage_costs), rows)
 
 

@@ -50,10 +50,13 @@ def merged_document(
     policy: Policy,
     outcome: CascadeOutcome,
     judgement: Judgement | None,
+    *,
+    lost_nano: int = 0,
 ) -> dict[str, Any]:
-    """The result document of the judged run; `outcome.stages` are those that judging added."""
+    """The result document of the judged run; `outcome.stages` are those that judging added, `lost_nano` what attempts
+    at that cost which came to nothing."""
     money = dict(document["money"])
-    money["stages_nano"] += sum(stage.money_nano for stage in outcome.stages)
+    money["stages_nano"] += lost_nano + sum(stage.money_nano for stage in outcome.stages)
     judged = {doubt["question"] for doubt in document["doubts"]}
     money["review_nano"] += sum(cost.money_nano for cost in review_costs(policy, outcome, among=judged))
     money["total_nano"] = money["keyframes_nano"] + money["stages_nano"] + money["review_nano"]

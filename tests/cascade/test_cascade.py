@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cascade.cascade import run_cascade, vlm_verdict
+from pipeline.cascade.cascade import run_cascade, unasked_verdict
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.ports import Models
 from pipeline.detections import Detection, Findings, Scored
@@ -305,37 +305,20 @@ def test_without_keyframes_there_is_nothing_to_show_a_vlm() -> None:
     assert (outcome.doubts, outcome.state) == ((), RunState.IN_REVIEW)
 
 
-@pytest.mark.parametrize(
-    ("score", "coverage", "answer", "reason", "stage"),
-    [
-        (0.8, 0.0, Answer.POSITIVE, None, "judge"),
-        (0.2, 1.0, Answer.NEGATIVE, None, "judge"),
-        (0.2, 0.49, Answer.REVIEW, Reason.LOW_COVERAGE, "review"),
-        (0.2, float("nan"), Answer.REVIEW, Reason.LOW_COVERAGE, "review"),
-        (0.5, 1.0, Answer.REVIEW, Reason.UNDECIDED, "review"),
-        (float("nan"), 1.0, Answer.REVIEW, Reason.UNDECIDED, "review"),
-    ],
-)
-def test_a_vlms_score_becomes_a_verdict_by_the_policys_thresholds(
-    score: float, coverage: float, answer: Answer, reason: Reason | None, stage: str
-) -> None:
-    asked = with_vlm()
-    verdict = vlm_verdict(asked, "q", score=score, evidence=[1], coverage=coverage)
-    assert (verdict.answer, verdict.reason, verdict.stage) == (answer, reason, stage)
-    assert (verdict.model, verdict.weights_sha256, verdict.evidence) == ("Org/Model-7B", None, (1,))
-    assert (verdict.decision_hash, verdict.owner) == (asked.decision_hash, "team")
-
-
-def test_a_vlms_score_is_calibrated_and_is_not_believed_where_there_is_a_reason_not_to() -> None:
+@pytest.mark.parametrize(("answer", "stage"), [(Answer.REVIEW, "review"), (Answer.OPEN, "judge")])
+def test_where_a_vlm_is_not_asked_the_score_stays_that_of_the_stages_before(answer: Answer, stage: str) -> None:
     asked = with_vlm(calibration=[[0, 0], [1, 0.7]])
-    assert vlm_verdict(asked, "q", score=1.0, evidence=[], coverage=1.0).answer is Answer.REVIEW
-    for answer in (Answer.REVIEW, Answer.OPEN):
-        verdict = vlm_verdict(
-            with_vlm(), "q", score=1.0, evidence=[], coverage=1.0, reason=Reason.BUDGET_EXHAUSTED, answer=answer
-        )
-        assert (verdict.answer, verdict.reason) == (answer, Reason.BUDGET_EXHAUSTED)
+    verdict = unasked_verdict(asked, "q", answer, Reason.BUDGET_EXHAUSTED, score=0.6, evidence=[1])
+    assert (verdict.answer, verdict.reason, verdict.score) == (answer, Reason.BUDGET_EXHAUSTED, 0.6)
+    assert (verdict.stage, verdict.model, verdict.weights_sha256, verdict.evidence) == (
+        stage,
+        "Org/Model-7B",
+        None,
+        (1,),
+    )
+    assert (verdict.decision_hash, verdict.owner) == (asked.decision_hash, "team")
     with pytest.raises(ValueError, match="does not ask a VLM about 'p'"):
-        vlm_verdict(with_vlm(), "p", score=1.0, evidence=[], coverage=1.0)
+        unasked_verdict(asked, "p", answer, Reason.BUDGET_EXHAUSTED, score=0.6, evidence=[])
 
 
 def test_a_model_that_is_read_in_another_way_than_the_policy_pins_is_refused() -> None:

@@ -108,7 +108,7 @@ def test_a_tenant_that_spends_its_day_in_a_burst_over_three_workers_gets_reviews
     fleet: Fleet, tmp_path: Path
 ) -> None:
     ledger = fleet.services.ledger
-    cap_nano = 36_000_000  # a worst case, and what six requests really cost
+    cap_nano = 26_000_000  # a worst case, and what six requests really cost
     rich_fleet = replace(fleet, policy=priced(fleet.policy, cap_nano))
     limits, clip = caps(rich_fleet.policy), colour_clip(tmp_path / "purple.mp4", PURPLE)
     owners = {name: ledger.add_tenant(name)[0].id for name in ("burst", "calm")}
@@ -151,7 +151,8 @@ def test_a_tenant_that_spends_its_day_in_a_burst_over_three_workers_gets_reviews
     assert max(seen) <= cap_nano
     (judge,) = [found for found in ledger.costs(CostsBy.STAGE) if found.group == "judge"]
     total = sum(ledger.budget(limits, tenant_id=owner)[0] for owner in owners.values())
-    assert judge.total.money_nano == total  # what the budgets say was spent is what the costs say
+    assert total == 1000 * judge.total.tokens_in + 10_000 * judge.total.tokens_out  # what the engine counted
+    assert 0 < judge.total.money_nano - total < 100_000  # our own processor time, which no budget caps
     for run in (run for of in runs.values() for run in of):
         assert run.result_key is not None
         document = json.loads(fleet.services.objects.get(fleet.stack.artifacts, run.result_key))

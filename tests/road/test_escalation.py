@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from pipeline.cascade.cost import caps
 from pipeline.cascade.policy import Policy
+from pipeline.costs import CostsBy
 from pipeline.errors import Reason
 from pipeline.models.chat_client import ChatClient, Deadlines
 from pipeline.runs import RunView
+from pipeline.stores.schema import budgets
 from pipeline.verdict import Answer, RunState
 from tests.road.conftest import BLUE, PURPLE, RED, Fleet, StartWorker, colour_clip
-from tests.vlm.canary import knows
+from tests.vlm.canary import is_canary, knows
 from tests.vlm.server import Behaviour, Call, ScriptedServer, says, serving, statement, status
 from tests.waiting import wait_for
-from workers.asking import WRONG_AFTER
 from workers.judge import Judging, open_judging
 from workers.reconcile import reconcile
 from workers.settings import VlmSettings, WorkerSettings
@@ -208,37 +211,102 @@ def test_an_answer_that_is_no_use_goes_to_a_person_with_the_reason(judged: Fleet
     assert len(judged.services.ledger.reviews()) == 2
 
 
-def test_an_engine_that_answers_nonsense_is_left_alone_until_it_knows_the_canary_again(
-    judged: Fleet, tmp_path: Path
+REFUSES_ALL = {
+    "nonsense": says("certainly!"),
+    "400": status(400),
+    "404": status(404),
+}
+
+
+@pytest.mark.parametrize("wrong", list(REFUSES_ALL))
+def test_an_engine_that_is_no_use_to_anybody_is_left_alone_until_it_knows_the_canary_again(
+    judged: Fleet, tmp_path: Path, wrong: str
 ) -> None:
-    count = WRONG_AFTER + 3
+    """A wrong model name, an unknown parameter, a lost schema: nobody's backlog goes to people for it."""
+    count = 4
     escalated(judged, count, tmp_path)
-    nonsense = says("certainly!")
-    with serving(default=knows(nonsense)) as server, judging(judged, server, concurrency=1) as parts:
-        wait_for(lambda: judged.services.ledger.counts()[RunState.IN_REVIEW] >= 1, timeout_s=60)
-        server.default = nonsense  # from here on the canary fails too
-        wait_for(lambda: "engine" in parts.breakers.troubles(), timeout_s=60)
+    with serving(default=REFUSES_ALL[wrong]) as server, judging(judged, server) as parts:
+        wait_for(lambda: "engine" in parts.breakers.troubles() and not len(parts.flights), timeout_s=60)
+        assert judged.services.ledger.counts()[RunState.ESCALATED] == count
         server.default = says_yes_to("red")
         judged.wait_until_settled(count, timeout_s=120)
-    counts = judged.services.ledger.counts()
-    assert (counts[RunState.IN_REVIEW], counts[RunState.DECIDED]) == (WRONG_AFTER, count - WRONG_AFTER)
+        judged.wait_until_empty()
+    runs = judged.runs()
+    assert {run.state for run in runs} == {RunState.DECIDED}
+    assert {(run.attempts, run.faults) for run in runs} == {(1, 0)}
+    assert judged.dead_letters() == []
+
+
+@pytest.mark.parametrize("refusal", [status(400), status(413)], ids=["400", "413"])
+def test_a_single_request_that_is_refused_goes_to_a_person_at_once(
+    judged: Fleet, tmp_path: Path, refusal: Behaviour
+) -> None:
+    escalated(judged, path=tmp_path)
+    with serving(default=knows(refusal)) as server, judging(judged, server):
+        (run,) = judged.wait_until_settled(1)
+        asked = [call for call in server.calls if not is_canary(call)]
+    assert len(asked) == 1
+    assert run.state is RunState.IN_REVIEW
+    assert {v.reason for v in run.verdicts} == {Reason.VLM_REQUEST_REFUSED.value}
+    assert [v.score for v in run.verdicts] == pytest.approx([128 / 255] * 2, abs=0.02)  # what the detector made of it
+
+
+def test_videos_that_make_the_engine_fail_end_with_a_person_though_nothing_else_is_to_be_judged(
+    judged: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.judging.OWN_FAULT_DELIVERIES", 2)  # five more would take minutes
+    escalated(judged, 2, tmp_path)
+    with serving(default=knows(status(500))) as server, judging(judged, server):
+        runs = judged.wait_until_settled(2, timeout_s=120)
+        asked = [call for call in server.calls if not is_canary(call)]
+    assert {run.state for run in runs} == {RunState.IN_REVIEW}
+    assert {v.reason for run in runs for v in run.verdicts} == {Reason.VLM_UNAVAILABLE.value}
+    assert len(asked) == 4
+
+
+def test_what_a_broken_off_answer_may_cost_is_in_the_books_and_they_add_up(judged: Fleet, tmp_path: Path) -> None:
+    """The engine bills what it began, so that counts: in the run, the ledger, the budget and the document alike."""
+
+    def breaks_off(call: Call) -> None:
+        call.head()
+        call.piece('{"seen": ')
+        call.reset()
+
+    counted = replace(judged, policy=with_vlm(judged.policy, budgets={"per_day": {"amount": 1000}}))
+    escalated(counted, path=tmp_path)
+    ledger = counted.services.ledger
+    with serving(default=knows(breaks_off)) as server, judging(counted, server):
+        wait_for(lambda: any(not is_canary(call) for call in server.calls), timeout_s=60)
+        wait_for(lambda: ledger.budget(caps(counted.policy))[1] == 0)
+        lost_nano = ledger.budget(caps(counted.policy))[0]
+        server.default = says_yes_to("red")
+        (run,) = counted.wait_until_settled(1, timeout_s=60)
+    asked = [call for call in server.calls if not is_canary(call)]
+    assert run.state is RunState.DECIDED
+    (judge,) = [found for found in ledger.costs(CostsBy.STAGE) if found.group == "judge"]
+    assert judge.total.requests == len(asked) == 2
+    assert lost_nano > 1200 * 1000 + 40 * 10_000  # the worst case, and not what an answer really takes
+    assert ledger.budget(caps(counted.policy))[0] == lost_nano + 1200 * 1000 + 40 * 10_000
+    assert sum(found.total.money_nano for found in ledger.costs(CostsBy.STAGE)) == run.money_nano
+    assert result(counted, run)["money"]["total_nano"] == run.money_nano
 
 
 def test_the_judging_worker_runs_as_a_process_and_stops_when_told(
     judged: Fleet, tmp_path: Path, start_worker: StartWorker
 ) -> None:
     escalated(judged, path=tmp_path)
-    policy = tmp_path / "judged.yaml"
-    policy.write_text(json.dumps(judged.policy.model_dump(mode="json", exclude_none=True)))
+    policy = judged.policy  # its settings name another one, that asks no VLM
+    ledger = judged.services.ledger
+    ledger.activate_policy(policy.name, policy.decision_hash, policy.document(), who="tester", why="to see")
     with serving(default=says_yes_to("red")) as server:
         process = start_worker(
             command="judge",
-            VIDEOSIEVE_POLICY=str(policy),
             VIDEOSIEVE_VLM__URL=server.url,
             VIDEOSIEVE_VLM__API_KEY="sk-secret-of-the-test",
             VIDEOSIEVE_VLM__METRICS_PORT="0",
         )
         (run,) = judged.wait_until_settled(1)
+        wait_for(lambda: any(is_canary(call) for call in server.calls))
         process.terminate()
         assert process.wait(30) == 0
         assert {call.headers["Authorization"] for call in server.calls} == {"Bearer sk-secret-of-the-test"}
@@ -268,6 +336,27 @@ def test_an_outage_under_load_costs_no_message_and_no_attempt(
     assert judged.dead_letters() == []
 
 
+def spend_all(fleet: Fleet) -> None:
+    """Leave nothing of today's budget."""
+    limits = caps(fleet.policy)
+    today = {"policy": limits.policy, "currency": limits.currency, "day": sa.text("timezone('UTC', now())::date")}
+    with fleet.services.ledger.database.begin() as connection:
+        connection.execute(sa.insert(budgets).values(today | {"subject": "all", "spent_nano": limits.per_day_nano}))
+
+
+@pytest.mark.parametrize(("scope", "amount"), [("per_day", "0.000001"), ("per_day", 0), ("per_video", "0.000001")])
+def test_a_budget_that_can_never_pay_for_a_request_is_waited_for_by_nobody(
+    fleet: Fleet, tmp_path: Path, scope: str, amount: str | int
+) -> None:
+    """`defer` waits for the next day; a video's own budget has none, and a day's that is too small has it in vain."""
+    poor = replace(fleet, policy=with_vlm(fleet.policy, budgets={scope: {"amount": amount, "when_spent": "defer"}}))
+    escalated(poor, path=tmp_path)
+    with serving(default=says_yes_to("red")) as server, judging(poor, server):
+        (run,) = poor.wait_until_settled(1)
+    assert run.state is RunState.IN_REVIEW
+    assert {v.reason for v in run.verdicts} == {Reason.BUDGET_EXHAUSTED.value}
+
+
 @pytest.mark.parametrize(("when_spent", "state", "answer"), [
     ("review", RunState.IN_REVIEW, Answer.REVIEW),
     ("leave_open", RunState.DECIDED, Answer.OPEN),
@@ -276,9 +365,9 @@ def test_an_outage_under_load_costs_no_message_and_no_attempt(
 def test_a_spent_budget_does_what_the_policy_says(
     fleet: Fleet, tmp_path: Path, when_spent: str, state: RunState, answer: Answer | None
 ) -> None:
-    budgets = {"per_day": {"amount": "0.000001", "when_spent": when_spent}}
-    poor = replace(fleet, policy=with_vlm(fleet.policy, budgets=budgets))
+    poor = replace(fleet, policy=with_vlm(fleet.policy, budgets={"per_day": {"amount": 1, "when_spent": when_spent}}))
     escalated(poor, path=tmp_path)
+    spend_all(poor)
     with serving(default=says_yes_to("red")) as server, judging(poor, server):
         wait_for(lambda: poor.services.ledger.counts()[state] == 1, timeout_s=60)
         asked = [call for call in server.calls if set(call.questions) <= {"red", "blue"}]

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 import sqlalchemy as sa
 
-from pipeline.costs import StageCost
+from pipeline.costs import CostsBy, StageCost
 from pipeline.detections import Findings
 from pipeline.errors import LeaseLostError, PermanentError, Reason, TransientError, UserError
 from pipeline.media import ObjectRef
@@ -103,6 +103,25 @@ def test_an_expired_lease_is_taken_over_and_the_stale_worker_can_write_nothing(l
         ledger.release(stale.run_id, stale.fence, reason=Reason.THROTTLED, detail="", fault=True, hidden_s=0)
     found = view(ledger, new.run_id)
     assert (found.state, found.fence, found.faults, found.verdicts) == (RunState.PROCESSING, new.fence, 0, ())
+
+
+def test_what_came_to_nothing_is_charged_and_the_sums_of_all_attempts_agree(ledger: Ledger) -> None:
+    run = claimed(ledger)
+    lost = StageCost("judge", "m", money_nano=70, requests=1, tokens_in=5)
+    ledger.charge(run.run_id, run.fence, "EUR", lost)
+    ledger.release(run.run_id, run.fence, reason=Reason.VLM_UNAVAILABLE, detail="", fault=False, hidden_s=0)
+    with pytest.raises(LeaseLostError):
+        ledger.charge(run.run_id, run.fence, "EUR", lost)
+    again = claimed(ledger)
+    ledger.charge(again.run_id, again.fence, "EUR", lost)  # and then given up, under the same fence
+    costs = (StageCost("detector", money_nano=30), StageCost("review", money_nano=7, requests=1))
+    ledger.commit(
+        again.run_id, again.fence, Commit(RunState.DECIDED, outcome(verdict("face")), currency="EUR", costs=costs)
+    )
+    assert view(ledger, run.run_id).money_nano == 70 + 70 + 30 + 7
+    sums = {found.group: found.total for found in ledger.costs(CostsBy.STAGE)}
+    assert {stage: total.money_nano for stage, total in sums.items()} == {"detector": 30, "judge": 140, "review": 7}
+    assert (sums["judge"].requests, sums["judge"].tokens_in) == (2, 10)
 
 
 def test_an_expired_lease_cannot_be_renewed_even_if_nobody_took_it(ledger: Ledger) -> None:

@@ -8,12 +8,10 @@ import pytest
 
 from pipeline.cascade.vlm_part import ImagesPart
 from pipeline.models.chat_client import ChatClient, Deadlines
-from pipeline.vlm.canary import FACTS
+from tests.vlm.canary import KNOWN
 from tests.vlm.server import MODEL, USAGE, Behaviour, Call, says, serving, statement, status
 from workers.cli import main
 from workers.vlm_check import Finding, Grade, check_engine, is_usable
-
-KNOWN = {fact.question: statement("yes", 99, [fact.image or 0]) for fact in FACTS if fact.is_true}
 
 
 def good_engine(call: Call, *, most_images: int = 8, tokens: int = 260, follows_schema: bool = True) -> None:

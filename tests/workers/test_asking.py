@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pipeline.cascade.vlm_part import ImagesPart, SamplingPart, VlmAnswer, VlmPart
 from pipeline.chat import AnswerError, ChatReply, ChatRequest, Timing, Usage
 from pipeline.errors import Reason, TransientError
-from pipeline.vlm.canary import FACTS, canary_request
+from pipeline.vlm.canary import canary_request, facts
 from tests.vlm.server import statement
-from workers.asking import OWN_FAULT_DELIVERIES, OWN_FAULT_WINDOW_S, WRONG_AFTER, Canary, LimitedEngine, Record
+from workers.asking import Canary, LimitedEngine
 from workers.limiter import START, AdaptiveLimiter
 from workers.metrics import Metrics
 
@@ -51,8 +51,10 @@ def limited(metrics: Metrics, *script: ChatReply | Exception) -> LimitedEngine:
     return LimitedEngine(Scripted(list(script)), AdaptiveLimiter(most=8, ttft_goal_s=10), metrics)
 
 
-REQUEST = canary_request("m", logprobs=False)
+REQUEST = canary_request("m", ImagesPart(), SamplingPart(), logprobs=False)
 BUSY = TransientError(Reason.VLM_BUSY, "slow down", retry_after_s=30)
+ASKED = VlmAnswer(wording="?", positive_at=0.8, negative_at=0.2)
+STAGE = VlmPart(name="judge", model="m", prompt="Look.", answers={"q": ASKED})
 
 
 def test_a_429_pauses_the_limiter_and_an_answer_is_measured(metrics: Metrics) -> None:
@@ -88,47 +90,68 @@ def test_an_outage_lowers_the_limit_without_a_pause_and_a_bad_answer_does_neithe
     assert engine.limiter.in_flight == 0
 
 
-def test_unusable_answers_in_a_row_are_the_engines_fault_and_one_good_one_clears_it() -> None:
-    record = Record()
-    assert [record.unusable() for _ in range(WRONG_AFTER - 1)] == [False] * (WRONG_AFTER - 1)
-    record.usable()
-    assert [record.unusable() for _ in range(WRONG_AFTER)] == [False] * (WRONG_AFTER - 1) + [True]
-    assert not record.unusable()  # the count begins anew
-
-
-def test_a_video_is_given_up_only_when_it_fails_often_while_others_go_well() -> None:
-    clock = Clock()
-    bad, others = uuid4(), [uuid4() for _ in range(3)]
-    record = Record(clock)
-    record.went(bad, well=False)
-    assert not record.is_own_fault(bad, OWN_FAULT_DELIVERIES)  # nobody else was asked about
-    for other in others:
-        record.went(other, well=True)
-    assert record.is_own_fault(bad, OWN_FAULT_DELIVERIES)
-    assert not record.is_own_fault(bad, OWN_FAULT_DELIVERIES - 1)
-    record.went(others[0], well=False)  # an outage
-    assert not record.is_own_fault(bad, OWN_FAULT_DELIVERIES)
-    clock.now_s += OWN_FAULT_WINDOW_S + 1
-    assert not record.is_own_fault(bad, OWN_FAULT_DELIVERIES)  # too long ago to tell
-
-
-def answers(right: int) -> ChatReply:
+def answers(right: int, images: ImagesPart | None = None) -> ChatReply:
     found = {}
-    for number, fact in enumerate(FACTS):
+    for number, fact in enumerate(facts(images or ImagesPart())):
         says_yes = fact.is_true == (number < right)
         found[fact.question] = statement("yes", 90, [0]) if says_yes else statement()
     return reply(json.dumps({"seen": "", "answers": found}))
 
 
+def canary(metrics: Metrics, *script: ChatReply | Exception, stage: VlmPart | None = STAGE, least: float = 0) -> Canary:
+    return Canary(Scripted(list(script)), stage, metrics, least=least)
+
+
 def test_the_canary_scores_the_share_of_known_answers(metrics: Metrics) -> None:
     for right in (8, 4, 0):
-        Canary(Scripted([answers(right)]), "m", metrics, least=0.0).look()
+        canary(metrics, answers(right)).look()
         assert metrics.registry.get_sample_value("videosieve_vlm_canary_ratio") == right / 8
 
 
 def test_a_canary_below_the_least_and_one_without_an_answer_say_that_the_engine_is_wrong(metrics: Metrics) -> None:
     with pytest.raises(TransientError, match="is m the right model"):
-        Canary(Scripted([answers(4)]), "m", metrics, least=0.75).look()
+        canary(metrics, answers(4), least=0.75).look()
     with pytest.raises(TransientError, match="no usable answer"):
-        Canary(Scripted([reply("hello")]), "m", metrics, least=0.0).look()
+        canary(metrics, reply("hello")).look()
     assert metrics.registry.get_sample_value("videosieve_vlm_canary_ratio") == 0
+
+
+def test_the_canary_is_asked_as_the_last_used_stage_asks(metrics: Metrics) -> None:
+    """As many pictures, of as many pixels, with the same parameters: an engine that refuses these refuses all."""
+    images = ImagesPart(max_images=1, max_pixels=100_000, max_image_tokens=4096)
+    stage = VlmPart(
+        name="judge",
+        model="other",
+        prompt="Look.",
+        answers={"q": ASKED},
+        images=images,
+        sampling=SamplingPart(top_k=5, max_tokens=16),
+    )
+    engine = Scripted([answers(2, images)])
+    looks = Canary(engine, STAGE, metrics, least=1.0, logprobs=True)
+    looks.uses(stage)
+    looks.look()
+    (request,) = engine.requests
+    assert (request.model, request.logprobs, request.sampling.top_k) == ("other", True, 5)
+    assert request.sampling.max_tokens == 512  # enough for the questions asked here
+    assert len(request.images) == 1
+
+
+def test_without_a_stage_there_is_nothing_to_look_at(metrics: Metrics) -> None:
+    canary(metrics, stage=None).look()
+
+
+def test_an_engine_that_just_answered_is_vouched_for_without_asking_it(metrics: Metrics) -> None:
+    clock, engine = Clock(), Scripted([answers(8), reply("hello")])
+    looks = Canary(engine, STAGE, metrics, least=0, clock=clock)
+    began_s = looks.uses(STAGE)
+    clock.now_s += 1
+    looks.worked(STAGE)  # another video's answer, that came in between
+    looks.vouch(STAGE, began_s)
+    assert engine.requests == []
+    clock.now_s += 1
+    looks.vouch(STAGE, looks.uses(STAGE))
+    assert len(engine.requests) == 1
+    clock.now_s += 1
+    with pytest.raises(TransientError, match="no usable answer"):
+        looks.vouch(STAGE, looks.uses(STAGE))

@@ -25,7 +25,7 @@ def check(url: str | None, model: str | None, as_json: bool) -> None:
     URL is the base of its OpenAI-compatible API, as http://HOST:8000/v1; without it the setting `vlm.url` is tried.
     Exit code 1 where videosieve cannot work with it.
     """
-    from pipeline.cascade.vlm_part import ImagesPart
+    from pipeline.cascade.vlm_part import ImagesPart, SamplingPart
     from pipeline.errors import Reason, UserError
     from workers.analysis import active_policy
     from workers.engine import open_engine
@@ -39,8 +39,9 @@ def check(url: str | None, model: str | None, as_json: bool) -> None:
     stage = active_policy(settings).decision.vlm
     findings = []
     with open_engine(settings.vlm, url=wanted) as client:
-        images = stage.images if stage else ImagesPart()
-        for finding in check_engine(client, model=model or (stage.model if stage else None), images=images):
+        images, sampling = (stage.images, stage.sampling) if stage else (ImagesPart(), SamplingPart())
+        chosen = model or (stage.model if stage else None)
+        for finding in check_engine(client, model=chosen, images=images, sampling=sampling):
             findings.append(finding)
             if as_json:
                 click.echo(json.dumps(asdict(finding)))
