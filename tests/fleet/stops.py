@@ -1,9 +1,10 @@
 """SIGTERM at random moments: the worker exits in time, and nothing waits for a visibility timeout.
 
-    python -m tests.fleet.stops [--stops 12] [--grace 3] [--seed 8]
+    python -m tests.fleet.stops [--stops 12] [--grace 3] [--seed 8] [--backlog 1500]
 
-The lane is kept filled; each worker in turn is stopped at a seeded moment in its start or in the seconds after it,
-and another one takes over. Leases are long, so that a message that was not given back would be missed.
+The lane is kept filled, with far more than is worked on: a worker that stops holds hundreds of messages. Each worker in
+turn is stopped at a seeded moment in its start or in the seconds after it, and another one takes over. Leases are long,
+so that a message that was not given back would be missed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ STARTING_EVERY = 4
 """One stop in so many may come while the worker is still starting; the others come when it works."""
 
 
-def run(stops: int, grace_s: float, seed: int, folder: Path) -> dict[str, Any]:
+def run(stops: int, grace_s: float, seed: int, folder: Path, *, backlog: int = 0) -> dict[str, Any]:
     dice = random.Random(seed)  # noqa: S311 - a seeded experiment
     settings = footage.colour_policy(folder / "weights") | {
         slow_worker.SLEEP_S: str(VIDEO_S),
@@ -42,7 +43,7 @@ def run(stops: int, grace_s: float, seed: int, folder: Path) -> dict[str, Any]:
         "VIDEOSIEVE_WORKER__GRACE_S": str(grace_s),
     }
     clips = footage.short_clips(folder / "clips")
-    videos = 6 * stops
+    videos = 6 * stops + backlog
     expected = {f"stops/{n:04d}.mp4": clip for n, clip in zip(range(videos), itertools.cycle(clips), strict=False)}
     exits, left_behind = [], list[int]()
     with Stand(folder / "stand", settings) as stand:
@@ -60,7 +61,7 @@ def run(stops: int, grace_s: float, seed: int, folder: Path) -> dict[str, Any]:
             exits.append({"after_s": round(life_s, 2), "took_s": round(time.monotonic() - start_s, 2), "code": code})
             left_behind += pids
         start_s = time.monotonic()
-        stand.worker(slow_worker.COMMAND)
+        stand.worker()
         left = videos - stand.books.settled()
         settled = stand.wait_until_settled(videos, timeout_s=60 + left * VIDEO_S)
         emptied = stand.wait_until_empty(30)
@@ -78,6 +79,7 @@ def run(stops: int, grace_s: float, seed: int, folder: Path) -> dict[str, Any]:
     return {
         "kind": "stops",
         "grace_s": grace_s,
+        "videos": videos,
         "stops": exits,
         "slowest_exit_s": slowest_s,
         "left_for_the_last_worker": left,
@@ -98,6 +100,9 @@ def run(stops: int, grace_s: float, seed: int, folder: Path) -> dict[str, Any]:
 def page(result: dict[str, Any]) -> str:
     rows: list[list[object]] = [
         ["SIGTERMs", len(result["stops"])],
+        ["videos", result["videos"]],
+        ["left for the last worker", result["left_for_the_last_worker"]],
+        ["the last worker's time for them, s", result["last_worker_s"]],
         ["grace, s", result["grace_s"]],
         ["slowest exit, s", result["slowest_exit_s"]],
         ["exit codes", dict(Counter(stop["code"] for stop in result["stops"]))],
@@ -117,10 +122,11 @@ def main() -> None:
     parser.add_argument("--stops", type=int, default=12)
     parser.add_argument("--grace", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=8)
+    parser.add_argument("--backlog", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=FOLDER)
     options = parser.parse_args()
     with temporary_folder() as folder:
-        result = run(options.stops, options.grace, options.seed, folder)
+        result = run(options.stops, options.grace, options.seed, folder, backlog=options.backlog)
     write_json("fleet-stops", result, options.out)
     (options.out / "fleet-stops.md").write_text(page(result))
     say(page(result))
