@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints
 
 from pipeline.budgets import BudgetScope
-from pipeline.cascade.parts import Part, Price, Words
+from pipeline.cascade.parts import Number, Part, Price, UnitPrice, Words
 
 _V1_IMAGE_TOKENS = 768
 """A picture of the default `max_pixels` at the default `pixels_per_token`."""
@@ -19,20 +19,22 @@ _V1_IMAGE_TOKENS = 768
 class VlmPricesPart(Part):
     """What the engine charges. A cached prompt token costs `token_in` where `token_cached` is not set."""
 
-    token_in: Price = Decimal(0)
-    token_cached: Price | None = None
-    token_out: Price = Decimal(0)
+    token_in: UnitPrice = Decimal(0)
+    token_cached: UnitPrice | None = None
+    token_out: UnitPrice = Decimal(0)
     request: Price = Decimal(0)
 
 
 class PricesPart(Part):
     """In the policy's currency. A question looked at by a person takes `minutes_per_review`."""
 
-    cpu_second: Price = Decimal(0)
-    device_second: Price = Decimal(0)
+    cpu_second: UnitPrice = Decimal(0)
+    device_second: UnitPrice = Decimal(0)
     vlm: VlmPricesPart = VlmPricesPart()
     review_minute: Price = Decimal(0)
-    minutes_per_review: Annotated[Decimal, Field(ge=0, le=10_000, decimal_places=6, allow_inf_nan=False)] = Decimal(1)
+    minutes_per_review: Annotated[Decimal, Field(ge=0, le=100, decimal_places=6, allow_inf_nan=False), Number] = (
+        Decimal(1)
+    )
 
 
 class WhenSpent(StrEnum):
@@ -70,7 +72,7 @@ class CommercialPart(Part):
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = "USD"
     prices: PricesPart = PricesPart()
     budgets: BudgetsPart = BudgetsPart()
-    latency_goal_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
+    latency_goal_s: Annotated[float, Field(gt=0, allow_inf_nan=False), Number] = 600.0
 
 
 def upgraded(document: object) -> object:

@@ -16,6 +16,8 @@ from pipeline.media import Extraction
 from pipeline.verdict import Answer, CascadeOutcome, StageRecord, VlmUsage
 
 NANO = 1_000_000_000
+MOST_NANO = 10**17
+"""A yardstick is at most a hundred million of the currency, however many frames a file claims: 64 bits keep it."""
 CHAT_FRAME_TOKENS = 64
 """Generous for what a chat template puts around a message or a picture."""
 
@@ -181,4 +183,5 @@ def yardstick_nano(policy: Policy, images: int, width_px: int, height_px: int) -
     prices = policy.commercial.prices.vlm
     shown = policy.decision.vlm.images if policy.decision.vlm else ImagesPart()
     requests = -(-images // shown.max_images)
-    return nano(prices.token_in, images * shown.tokens(width_px, height_px)) + nano(prices.request, requests)
+    cost_nano = nano(prices.token_in, images * shown.tokens(width_px, height_px)) + nano(prices.request, requests)
+    return min(MOST_NANO, cost_nano)

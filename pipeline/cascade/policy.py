@@ -14,7 +14,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from pipeline.canonical import digest
 from pipeline.cascade.commercial import CommercialPart, upgraded
-from pipeline.cascade.parts import Name, Part, Question, Sha256, Share, Words
+from pipeline.cascade.parts import Name, Number, Part, Question, Sha256, Share, Words
 from pipeline.cascade.rules import AnswerRule, CropPart
 from pipeline.cascade.vlm_part import VlmPart
 from pipeline.media import KeyframeSettings
@@ -28,9 +28,9 @@ RESERVED_STAGES = frozenset({"keyframes", "review"})
 class KeyframesPart(Part):
     """How many keyframes represent a video."""
 
-    per_minute: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 5.0
-    min_gap_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 1.0
-    max_keyframes: Annotated[int, Field(ge=1, le=1000)] = 60
+    per_minute: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False), Number] = 5.0
+    min_gap_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False), Number] = 1.0
+    max_keyframes: Annotated[int, Field(ge=1, le=1000), Number] = 60
 
     def settings(self) -> KeyframeSettings:
         return KeyframeSettings(per_minute=self.per_minute, min_gap_s=self.min_gap_s, max_keyframes=self.max_keyframes)
@@ -68,7 +68,7 @@ class StagePart(Part):
 
     name: Name
     model: Name
-    input_px: Annotated[int, Field(ge=32, le=4096)] | None = None
+    input_px: Annotated[int, Field(ge=32, le=4096), Number] | None = None
     crop: CropPart | None = None
     answers: Annotated[dict[Question, AnswerRule], Field(min_length=1)]
 

@@ -24,7 +24,17 @@ from pipeline.cascade.rules import AnswerRule, AtLeast, CropPart
 from pipeline.cascade.vlm_part import ImagesPart, SamplingPart, VlmAnswer, VlmPart
 from pipeline.errors import Reason, UserError
 
-MAX_POLICY_CHARS = 1_000_000
+MAX_POLICY_CHARS = 250_000
+MAX_DEPTH = 32
+"""Of brackets within brackets: each costs PyYAML a look at all that are open."""
+MAX_NUMBER_CHARS = 4300
+"""YAML 1.1 has numbers to the base of 60, which take the square of their length to read."""
+MAX_FAULTS = 50
+"""What one would read of them."""
+_YAML = "tag:yaml.org,2002:"
+_NUMBERS = {_YAML + kind for kind in ("int", "float")}
+_PLAIN = {_YAML + kind for kind in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp")}
+"""Of the others a set is worst: it has no order, so that its policy has another hash in every process."""
 _PARTS: tuple[type[BaseModel], ...] = (
     *(Policy, DecisionPart, KeyframesPart, ModelPin, QuestionPart, StagePart, AnswerRule, AtLeast, CropPart),
     *(VlmPart, SamplingPart, ImagesPart, VlmAnswer),
@@ -45,8 +55,10 @@ def parse_policy(text: str, *, origin: str) -> Policy:
     try:
         return Policy.model_validate(_StrictLoader.value(root))
     except ValidationError as error:
-        faults = [_fault(origin, lines, details) for details in error.errors() if not _is_echo(details)]
-        raise UserError(Reason.BAD_POLICY, "\n".join(faults)) from None
+        found = [details for details in error.errors() if not _is_echo(details)]
+        faults = [_fault(origin, lines, details) for details in found[:MAX_FAULTS]]
+        more = [f"{origin}: and {len(found) - MAX_FAULTS} more faults"] if len(found) > MAX_FAULTS else []
+        raise UserError(Reason.BAD_POLICY, "\n".join([*faults, *more])) from None
     except _DuplicateKeyError as error:
         raise UserError(
             Reason.BAD_POLICY, f"{origin}:{error.line}: {_field(error.key)}: given twice; keep one"
@@ -59,6 +71,15 @@ def parse_policy(text: str, *, origin: str) -> Policy:
         raise UserError(Reason.BAD_POLICY, f"{origin}: nested too deeply: not a policy") from None
 
 
+_OPENING = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+
+
 class _DuplicateKeyError(Exception):
     def __init__(self, key: str, line: int) -> None:
         super().__init__(key)
@@ -67,7 +88,7 @@ class _DuplicateKeyError(Exception):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, which YAML would silently let win, and aliases' bombs."""
+    """SafeLoader that refuses a key given twice, which YAML would silently let win, and numbers that take for ever."""
 
     @classmethod
     def value(cls, root: yaml.Node) -> Any:
@@ -78,6 +99,11 @@ class _StrictLoader(yaml.SafeLoader):
             loader.dispose()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node.tag not in _PLAIN:
+            problem = f"`{_shown(node.tag.removeprefix(_YAML))}` is none of text, number, list and mapping"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER_CHARS:
+            raise yaml.constructor.ConstructorError(None, None, f"{_shown(node.value)} is no number", node.start_mark)
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, KeyError, AttributeError, TypeError, OverflowError):  # PyYAML's own: `2024-99-99`, `0x_`
@@ -87,6 +113,9 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[object] = set()
         for key, _ in node.value:
+            if key.tag == _YAML + "merge":
+                problem = "`<<` would hide which value holds; write the fields out"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
                     raise _DuplicateKeyError(key.value, key.start_mark.line + 1)
@@ -95,10 +124,14 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def _compose(text: str, origin: str) -> yaml.Node:
+    depth = 0
     try:
         for token in yaml.scan(text, yaml.SafeLoader):
+            line = token.start_mark.line + 1
+            depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+            if depth > MAX_DEPTH:
+                raise UserError(Reason.BAD_POLICY, f"{origin}:{line}: nested too deeply: not a policy")
             if isinstance(token, yaml.AliasToken):
-                line = token.start_mark.line + 1
                 raise UserError(
                     Reason.BAD_POLICY, f"{origin}:{line}: YAML aliases are not allowed; write the value out"
                 )

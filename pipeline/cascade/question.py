@@ -61,7 +61,7 @@ class OpenQuestion:
     def _settle_by_count(self, rule: AnswerRule, scores: Mapping[int, float]) -> None:
         yes, needed = self._yes(rule, scores), self._needed(rule)
         doubtful = tuple(
-            index for index, score in scores.items() if index not in yes and not score <= rule.negative_at
+            index for index, score in scores.items() if index not in yes and not rule.is_no(score)
         )  # NaN is doubtful
         ranked = sorted({**yes, **scores}.values(), reverse=True)
         self.score = ranked[min(needed, len(ranked)) - 1] if ranked else 0.0
@@ -75,10 +75,10 @@ class OpenQuestion:
     def _settle_by_mean(self, rule: AnswerRule, scores: Mapping[int, float]) -> None:
         mean = math.fsum(scores.values()) / len(scores)
         self.score, self.evidence = mean, tuple(scores)
-        if mean >= rule.positive_at:
+        if rule.is_yes(mean):
             self.answer = Answer.POSITIVE
             self.evidence = tuple(index for index, score in scores.items() if score >= mean) or tuple(scores)
-        elif mean <= rule.negative_at:
+        elif rule.is_no(mean):
             self.answer = Answer.NEGATIVE
 
     def _scores(self, rule: AnswerRule, findings: Mapping[int, Findings]) -> dict[int, float]:
@@ -87,7 +87,7 @@ class OpenQuestion:
         }
 
     def _yes(self, rule: AnswerRule, scores: Mapping[int, float]) -> dict[int, float]:
-        return self.yes | {index: score for index, score in scores.items() if score >= rule.positive_at}
+        return self.yes | {index: score for index, score in scores.items() if rule.is_yes(score)}
 
     def _needed(self, rule: AnswerRule) -> int:
         return min(rule.yes_needed, self.keyframes)

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from pipeline.cascade.parts import Name, Part, Share, Words
+from pipeline.cascade.parts import Label, Name, Number, Part, Share
 
 
 class AtLeast(Part):
     """So many keyframes make it positive; in a shorter video, all of them."""
 
-    at_least: Annotated[int, Field(ge=2, le=1000)]
+    at_least: Annotated[int, Field(ge=2, le=1000), Number]
 
 
 def _combination(value: object) -> object:
@@ -36,6 +36,9 @@ Point = tuple[Share, Share]
 
 class Thresholds(Part):
     """Positive from `positive_at`, negative up to `negative_at`; between the two is doubt.
+
+    `positive_at: 1.0` means never: models round to 1, and a stage that is there to say no must not say yes for that.
+    `negative_at: 0.0` is reached, by what was not found at all.
 
     `calibration` maps what the model says to how likely it is right, as points (said, meant) of a line; it is
     applied before the thresholds. Outside the points their ends hold.
@@ -60,6 +63,14 @@ class Thresholds(Part):
                 )
         return self
 
+    def is_yes(self, meant: float) -> bool:
+        """Whether a calibrated score is a yes; NaN is none."""
+        return meant >= self.positive_at < 1.0
+
+    def is_no(self, meant: float) -> bool:
+        """Whether a calibrated score is a no; NaN is none."""
+        return meant <= self.negative_at
+
     def calibrated(self, score: float) -> float:
         """What `score` means, in 0..1. Without a calibration the score itself; NaN stays NaN."""
         points = self.calibration
@@ -81,7 +92,7 @@ class AnswerRule(Thresholds):
     compares the mean of the scores.
     """
 
-    labels: Annotated[tuple[Words, ...], Field(min_length=1, max_length=200)]
+    labels: Annotated[tuple[Label, ...], Field(min_length=1, max_length=200)]
     combine: Combine = None
 
     @property
@@ -98,7 +109,7 @@ class CropPart(Part):
     """
 
     stage: Name
-    labels: Annotated[tuple[Words, ...], Field(min_length=1, max_length=200)]
+    labels: Annotated[tuple[Label, ...], Field(min_length=1, max_length=200)]
     min_score: Share = 0.25
-    margin: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 0.1
-    most: Annotated[int, Field(ge=1, le=16)] = 4
+    margin: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), Number] = 0.1
+    most: Annotated[int, Field(ge=1, le=16), Number] = 4

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from pipeline.cascade.parts import Name, Part, Question, Words
+from pipeline.cascade.parts import Name, Number, Part, Question, Words
 from pipeline.cascade.rules import Thresholds
 
 LEAST_IMAGE_TOKENS = 32
@@ -18,11 +18,11 @@ EngineModel = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x20\x7f]{1,200
 class SamplingPart(Part):
     """How the engine chooses tokens; without `top_k` its own default holds."""
 
-    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 0.0
-    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
-    top_k: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    max_tokens: Annotated[int, Field(ge=16, le=16_384)] = 512
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False), Number] = 0.0
+    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), Number] = 1.0
+    top_k: Annotated[int, Field(ge=1, le=1_000_000), Number] | None = None
+    max_tokens: Annotated[int, Field(ge=16, le=16_384), Number] = 512
+    seed: Annotated[int, Field(ge=0, lt=2**31), Number] = 0
 
 
 class ImagesPart(Part):
@@ -32,10 +32,10 @@ class ImagesPart(Part):
     billed comes from the engine's own `usage`.
     """
 
-    max_images: Annotated[int, Field(ge=1, le=64)] = 8
-    max_pixels: Annotated[int, Field(ge=32 * 32, le=16_777_216)] = 602_112
-    max_image_tokens: Annotated[int, Field(ge=LEAST_IMAGE_TOKENS, le=1_000_000)] = 8192
-    pixels_per_token: Annotated[int, Field(ge=1, le=65_536)] = 784
+    max_images: Annotated[int, Field(ge=1, le=64), Number] = 8
+    max_pixels: Annotated[int, Field(ge=32 * 32, le=16_777_216), Number] = 602_112
+    max_image_tokens: Annotated[int, Field(ge=LEAST_IMAGE_TOKENS, le=1_000_000), Number] = 8192
+    pixels_per_token: Annotated[int, Field(ge=1, le=65_536), Number] = 784
 
     @model_validator(mode="after")
     def _images_can_be_read(self) -> ImagesPart:

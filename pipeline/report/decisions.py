@@ -8,12 +8,13 @@ from pipeline.document import Document
 from pipeline.report.reading import items, mapping, number, score, text, whole
 from pipeline.report.wording import REVIEW_REASONS, plural, words
 
-ANSWERS = {"positive": "positive", "negative": "negative", "review": "review"}
+ANSWERS = ("positive", "negative", "review", "open")
+"""What is none of these reads as `review`: somebody has to look."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One station on a question's way; `kind` is `keyframes`, `stage` or `person`."""
+    """One station on a question's way; `kind` is `keyframes`, `stage`, `person` or `open`."""
 
     kind: str
     name: str
@@ -62,7 +63,7 @@ def decisions(document: Document, sensitive: tuple[str, ...], keyframes: int) ->
                 question=question,
                 text=text(declared.get("text")) or words(question),
                 sensitive=question in sensitive,
-                answer=ANSWERS.get(answer, "review"),
+                answer=_known(answer),
                 score="–" if known_score is None else f"{score(known_score):.2f}",
                 stage=text(verdict.get("stage")),
                 model=text(verdict.get("model")),
@@ -79,6 +80,10 @@ def decisions(document: Document, sensitive: tuple[str, ...], keyframes: int) ->
     return tuple(found)
 
 
+def _known(answer: str) -> str:
+    return answer if answer in ANSWERS else "review"
+
+
 def _evidence(verdict: Document, keyframes: int) -> tuple[int, ...]:
     indices = (whole(index) for index in items(verdict.get("evidence")))
     return tuple(dict.fromkeys(index for index in indices if index is not None and 0 <= index < keyframes))
@@ -86,7 +91,7 @@ def _evidence(verdict: Document, keyframes: int) -> tuple[int, ...]:
 
 def _steps(verdict: Document, question: str, stages: list[Document], keyframes: int) -> tuple[Step, ...]:
     steps = [Step("keyframes", plural(keyframes, "keyframe"), "", (), "")]
-    answer = ANSWERS.get(text(verdict.get("answer")), "review")
+    answer = _known(text(verdict.get("answer")))
     for stage in stages:
         if question not in items(stage.get("asked")):
             continue
@@ -106,12 +111,15 @@ def _steps(verdict: Document, question: str, stages: list[Document], keyframes: 
         evidence = len(_evidence(verdict, keyframes))
         facts = (f"to look at {plural(evidence, 'keyframe')}",) if evidence else ()
         steps.append(Step("person", "person", "", facts, "waits", "review"))
+    elif answer == "open":
+        steps.append(Step("open", "nobody", "", ("no person is asked",), "left unanswered", "open"))
     return tuple(steps)
 
 
 def _facts(stage: Document, question: str) -> tuple[str, ...]:
-    """How many keyframes were in doubt here, and how the highest of them scored."""
+    """How many keyframes were in doubt here, and how the highest of them scored. A VLM was shown all at once."""
     scored = [mapping(entry) for entry in items(mapping(stage.get("scores")).get(question))]
     highest = max((score(entry.get("score")) for entry in scored), default=None)
-    looked_at = f"looked at {plural(len(scored), 'keyframe')}"
+    shown = items(mapping(stage.get("vlm")).get("shown"))
+    looked_at = f"looked at {plural(len(shown or scored), 'keyframe')}"
     return (looked_at,) if highest is None else (looked_at, f"highest score {highest:.2f}")

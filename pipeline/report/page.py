@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from pipeline.document import Document
 from pipeline.report.bars import Amount, Chart, log_chart
+from pipeline.report.decisions import ANSWERS
 from pipeline.report.pictures import Album, ReadImage, cards_per_video
 from pipeline.report.reading import items, text
 from pipeline.report.totals import Totals, totals
@@ -60,6 +61,7 @@ def render_report(
             in_full=videos[: len(in_full)],
             are_open=len(videos) <= OPEN_SECTIONS,
             questions=questions_of(videos),
+            answers=ANSWERS,
             question_texts=_question_texts(videos),
             warned=sum(bool(video.warnings) for video in videos),
             states=list(dict.fromkeys((video.state, video.state_text) for video in videos)),

@@ -86,7 +86,8 @@ def _add_work(sums: Totals, document: Document) -> None:
     sums.cpu_s += cpu_s_of(document)
     for stage in map(mapping, items(document.get("stages"))):
         name = text(stage.get("stage"))
-        sums.looked_at[name] = sums.looked_at.get(name, 0) + len(items(stage.get("findings")))
+        shown = items(mapping(stage.get("vlm")).get("shown")) or items(stage.get("findings"))
+        sums.looked_at[name] = sums.looked_at.get(name, 0) + len(shown)
     waiting = [mapping(v) for v in items(document.get("verdicts")) if mapping(v).get("answer") == "review"]
     sums.for_people += len({whole(index) for verdict in waiting for index in items(verdict.get("evidence"))})
 

@@ -208,11 +208,11 @@ def _answer(
 ) -> tuple[Answer, Reason | None]:
     """What a checked statement is worth. Word and score must agree, and not against a strong finding."""
     lean = doubt.lean
-    if statement.said is Said.YES and score >= rule.positive_at:
+    if statement.said is Said.YES and rule.is_yes(score):
         if lean is not None and lean <= 1 - STRONG:
             return Answer.REVIEW, Reason.VLM_DISAGREES
         return Answer.POSITIVE, None
-    if statement.said is Said.NO and score <= rule.negative_at:
+    if statement.said is Said.NO and rule.is_no(score):
         if lean is not None and lean >= STRONG:
             return Answer.REVIEW, Reason.VLM_DISAGREES
         return (Answer.NEGATIVE, None) if is_enough_seen else (Answer.REVIEW, Reason.LOW_COVERAGE)

@@ -50,6 +50,28 @@ def test_one_stage_combines_its_keyframes(
     assert verdict.score == pytest.approx(score, nan_ok=True)
 
 
+@pytest.mark.parametrize("combine", [None, {"at_least": 2}, "mean"])
+def test_a_stage_that_is_to_say_no_only_never_says_yes_however_sure_its_model_is(combine: Any) -> None:
+    """Sigmoids and softmaxes round to 1.0; `positive_at: 1.0` is there for a stage that may settle negatives alone."""
+    asked = policy({"s0": {"q": rule("a", 1.0) | {"combine": combine}}})
+    for scores, answer in (
+        (1.0, Answer.REVIEW),
+        (math.inf, Answer.REVIEW),
+        (0.1, Answer.NEGATIVE),
+        (0.0, Answer.NEGATIVE),
+    ):
+        models = FakeModels(s0=scripted("s0", *[{"a": scores}] * 3))
+        (verdict,) = run_cascade(asked, numbered(3), models).verdicts
+        assert verdict.answer is answer
+
+
+@pytest.mark.parametrize(("seen", "answer"), [({}, Answer.NEGATIVE), ({"a": 0.01}, Answer.REVIEW)])
+def test_a_negative_at_of_nothing_takes_what_was_not_found_at_all(seen: dict[str, float], answer: Answer) -> None:
+    asked = policy({"s0": {"q": rule("a", 0.8, 0.0)}})
+    (verdict,) = run_cascade(asked, numbered(1), FakeModels(s0=scripted("s0", seen))).verdicts
+    assert verdict.answer is answer
+
+
 def test_keyframes_are_looked_at_until_enough_said_yes() -> None:
     _, models = judged({"at_least": 2}, (0.1, 0.9, 0.85, 0.9, 0.9))
     assert models.calls == {"s0": [[0], [1], [2]]}

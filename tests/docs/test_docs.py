@@ -108,7 +108,11 @@ def test_every_file_in_where_is_it_decided_exists() -> None:
 def test_the_policy_in_the_documents_is_valid() -> None:
     page = (ROOT / "docs" / "policy.md").read_text()
     (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert parse_policy(example, origin="docs/policy.md").name == "night-watch"
+    policy = parse_policy(example, origin="docs/policy.md")
+    assert policy.name == "night-watch"
+    hashes = re.findall(r"policy activate ([0-9a-f]{8,})", page)
+    assert hashes
+    assert all(policy.document_hash.startswith(shown) for shown in hashes)  # of the very example on the page
 
 
 def test_the_compose_file_is_valid() -> None:

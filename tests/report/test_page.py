@@ -164,6 +164,26 @@ def test_the_way_through_the_cascade_tells_who_passed_on_what() -> None:
     )
 
 
+def test_what_was_left_open_reads_as_that_and_not_as_waiting_for_a_person() -> None:
+    document = analysed("a.mp4", faces=[0.9] * 3, exposed=[0.1, 0.5, 0.6], nsfw=[0.0, 0.1, 0.5])
+    document["verdicts"][1] |= {"answer": "open", "stage": "judge", "reason": "budget_exhausted"}
+    document["state"] = "decided"
+    html = render([document])
+    text = Page(html).text
+    assert "nobody no person is asked left unanswered ◌ open" in text
+    assert "◌ openscore 0.50the budget for the vision-language model is spent (budget_exhausted)" in text
+    assert "◐ review" not in text
+    assert ">exposed nudity: open</option>" in html
+
+
+def test_a_vlm_looked_at_all_that_it_was_shown() -> None:
+    document = analysed("a.mp4", faces=[0.9] * 3, exposed=[0.1, 0.5, 0.6], nsfw=[0.0, 0.1, 0.5])
+    document["verdicts"][1] |= {"answer": "negative", "stage": "judge", "reason": None}
+    judge = document["stages"][-1] | {"stage": "judge", "findings": [], "settled": ["exposed_nudity"], "scores": {}}
+    document["stages"].append(judge | {"asked": ["exposed_nudity"], "vlm": {"shown": [1, 2]}})
+    assert "judge open-nsfw looked at 2 keyframes settled ○ negative" in Page(render([document])).text
+
+
 def test_a_verdict_names_model_weights_policy_hash_and_owner() -> None:
     document = analysed("a.mp4", faces=[0.9], exposed=[0.0])
     verdict = document["verdicts"][0]
