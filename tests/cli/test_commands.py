@@ -13,6 +13,7 @@ from pipeline.stores.ledger import Ledger
 from pipeline.verdict import Answer, CascadeOutcome, RunState, Verdict
 from tests.road.conftest import weights as weights  # noqa: PLC0414 - a fixture, used by name
 from workers.cli import main
+from workers.cli.models import exported_name
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +152,25 @@ def test_a_typed_error_of_click_is_exit_code_2(capsys: pytest.CaptureFixture[str
     assert main(["nonsense"]) == 2
     assert main(["reconcile", "--older-than", "0"]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "named"), [("YOLO11n.pt", "yolo11n"), ("runs/My Helmets (2).pt", "my-helmets-2"), ("a" * 59, "a" * 59)]
+)
+def test_an_exported_model_gets_a_name_that_a_policy_can_give(model: str, named: str) -> None:
+    assert exported_name(model, None) == named
+    assert exported_name(model, "own") == "own"
+
+
+@pytest.mark.parametrize("name", ["../../x", "Own", "é", "a b", "a\n", "a" * 60, "\x1b[31m", "\udcff"])
+def test_a_name_that_no_policy_could_give_is_refused_before_anything_is_exported(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert (
+        main(["models", "export", f"{name}.pt" if not name else "x.pt", "--name", name or "é", "--out", str(tmp_path)])
+        == 2
+    )
+    err = capsys.readouterr().err
+    assert "give --name" in err
+    assert err.strip().isprintable()
+    assert list(tmp_path.iterdir()) == []

@@ -56,6 +56,22 @@ def test_a_policy_is_compared_activated_listed_and_rolled_back(
     assert [line["who"] for line in lines] == ["ada", "bob"]
 
 
+def test_a_file_that_is_called_active_does_not_hide_the_active_policy(
+    capsys: pytest.CaptureFixture[str],
+    ledger: Ledger,
+    stricter: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "active").write_text(stricter.read_text())
+    monkeypatch.chdir(tmp_path)
+    owners = []
+    for which in ("active", "./active"):
+        assert main(["policy", "show", which]) == 0
+        owners.append(json.loads(capsys.readouterr().out)["commercial"]["owner"])
+    assert owners == ["colour-team", "strict-team"]
+
+
 def test_a_commercial_change_says_that_nothing_becomes_undecided(
     capsys: pytest.CaptureFixture[str], weights: Path, tmp_path: Path
 ) -> None:

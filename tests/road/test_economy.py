@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from pipeline import policies
 from pipeline.cascade.cost import caps
@@ -18,11 +19,13 @@ from pipeline.cascade.policy import Policy
 from pipeline.costs import CostsBy, CostSum
 from pipeline.models.registry import Registry
 from pipeline.models.runner import ModelStore
+from pipeline.stores.schema import budgets, runs
 from pipeline.verdict import Answer, RunState
 from tests.road.conftest import PURPLE, Fleet, colour_clip
-from tests.road.test_escalation import judging, says_yes_to, with_vlm
+from tests.road.test_escalation import escalated, judging, says_yes_to, spend_all, with_vlm
 from tests.vlm.server import serving
 from tests.waiting import wait_for
+from workers.reconcile import reconcile
 
 REDNESS = (20, 60, 95, 110, 150, 165, 200, 240)
 """Of 255: what each clip's red is. From half of 255 it counts as red."""
@@ -160,3 +163,32 @@ def test_a_tenant_that_spends_its_day_in_a_burst_over_three_workers_gets_reviews
     assert sum(found.total.money_nano for found in ledger.costs(CostsBy.TENANT)) == sum(
         run.money_nano for run in ledger.runs(limit=100)
     )
+
+
+def test_a_deferred_run_is_judged_once_its_day_has_come_and_the_sums_agree_all_the_while(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    policy = with_vlm(fleet.policy, budgets={"per_day": {"amount": 1, "when_spent": "defer"}})
+    later, ledger = replace(fleet, policy=policy), fleet.services.ledger
+    escalated(later, path=tmp_path)
+    spend_all(later)
+    with serving(default=says_yes_to("red")) as server, judging(later, server):
+        wait_for(lambda: ledger.counts()[RunState.DEFERRED] == 1, timeout_s=60)
+        later.wait_until_empty()
+        (run,) = later.runs()
+        assert sum(found.total.money_nano for found in ledger.costs(CostsBy.STAGE)) == run.money_nano > 0
+        with ledger.database.begin() as connection:  # the next day, in UTC, has begun
+            connection.execute(sa.update(budgets).values(day=budgets.c.day - 1))
+            connection.execute(sa.update(runs).values(due_at=sa.func.now()))
+        reconcile(later.services, policy, bucket=later.stack.originals, prefix="", older_than_s=0)
+        (run,) = later.wait_until_settled(1)
+    assert (run.state, run.attempts, run.faults) == (RunState.DECIDED, 1, 0)
+    assert {verdict.stage for verdict in run.verdicts} == {"judge"}
+    stages = {found.group: found for found in ledger.costs(CostsBy.STAGE)}
+    assert {stage: found.runs for stage, found in stages.items()} == {"keyframes": 1, "detector": 1, "judge": 1}
+    assert stages["judge"].total.requests == 1
+    assert sum(found.total.money_nano for found in stages.values()) == run.money_nano
+    assert ledger.budget(caps(policy)) == (1200 * 1000 + 40 * 10_000, 0)  # of the new day
+    assert run.result_key is not None
+    document = json.loads(fleet.services.objects.get(fleet.stack.artifacts, run.result_key))
+    assert document["money"]["total_nano"] == run.money_nano

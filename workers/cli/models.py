@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 from rich.table import Table
 
+from pipeline.errors import Reason, UserError
 from pipeline.models.export import Exported
 from pipeline.models.registry import Registry, WeightsStatus
 from workers.analysis import active_policy, open_registry
@@ -14,6 +16,8 @@ from workers.cli.console import stdout
 from workers.settings import load_settings
 
 _NAMES = click.argument("names", nargs=-1)
+_EXPORTED_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,58}")
+"""What a policy can name, also with `-fp16` or `-int8` at its end."""
 
 
 @click.group()
@@ -78,7 +82,7 @@ def verify(names: tuple[str, ...]) -> None:
 
 @models.command()
 @click.argument("model")
-@click.option("--name", help="Its name in the catalogue.  [default: that of MODEL]")
+@click.option("--name", help="Its name in catalogue and policies.  [default: that of MODEL, in small letters]")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("models"), show_default=True)
 @click.option("--input-px", type=click.IntRange(32, 4096), default=640, show_default=True, help="Side of the input.")
 @click.option("--label", "labels", multiple=True, help="What an open-vocabulary model is to look for; repeatable.")
@@ -104,7 +108,7 @@ def export(
     from pipeline.models.precision import reduced
 
     shown = pictures_in(images) if images else []
-    named = name or Path(model).stem
+    named = exported_name(model, name)
     made = exporting.export(model, named, out.absolute(), input_px=input_px, labels=labels, end2end=end2end)
     _tell(made)
     if precision in {"fp16", "int8"}:
@@ -114,6 +118,17 @@ def export(
             f"{smaller.name}: over {moved.images} images scores moved by {moved.mean:.4f} in the mean, "
             f"{moved.largest:.4f} at most ({moved.worst_label or 'nothing was seen'})"
         )
+
+
+def exported_name(model: str, name: str | None) -> str:
+    """`name`, else one made of the model's. Raises UserError(BAD_INPUT) for one that no policy could give."""
+    named = name or re.sub(r"[^a-z0-9._-]+", "-", Path(model).stem.lower()).strip("-._")
+    if not _EXPORTED_NAME.fullmatch(named):
+        raise UserError(
+            Reason.BAD_INPUT,
+            f"{named[:80]!a} is no name for a model: give --name, of at most 59 small letters, digits and . _ -",
+        )
+    return named
 
 
 def _tell(made: Exported) -> None:

@@ -136,7 +136,7 @@ def history(limit: int, as_json: bool) -> None:
 
 def _find(which: str, ledger: Ledger | None = None) -> Policy:
     """A policy by name, path, hash or as the active one; the ledger is opened where only it can know."""
-    if which in policies.shipped() or Path(which).exists() or (which != ACTIVE and not _HASH.fullmatch(which)):
+    if which != ACTIVE and (which in policies.shipped() or Path(which).exists() or not _HASH.fullmatch(which)):
         return policies.load(which)
     if ledger is None:
         with open_ledger(load_settings()) as opened:
