@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,7 +36,12 @@ from workers.metrics import Metrics
 POLL_RETRY_S = 2.0
 JITTER = (0.8, 1.2)
 HOLD_S = 30.0
-"""How long a message is hidden by being received. One that was not begun by then may be received by any worker."""
+"""How long a message that will be begun soon is hidden by being received. One that was not begun by then may be
+received by any worker."""
+SOON_S = 2.0
+GLANCE_S, GLANCES_PER_S = 3.0, 100.0
+"""What will not be begun within `SOON_S` is hidden for a moment only, so that a worker without work gets it; a second
+longer for every hundred that wait, which bounds the requests for looking at them again."""
 LOOK_AHEAD_BYTES = 32 * 2**20
 HOLD_GROWTH, HOLD_GROWS_AFTER, HOLD_MAX_S = 1.1, 10, 900.0
 """A message that came often is hidden for longer, so that ten days of waiting for its turn do not use up the queue's
@@ -44,13 +50,14 @@ RENEW_AT = 500
 """A message that is put off and came this often is sent anew: at 1000 receives SQS would take it for poison."""
 OUTAGE_DELAY_S = 10.0
 """What failed while a breaker is open comes back soon after it closes."""
-DEEP = 200
-"""Behind so many waiting messages one is hidden for a lease: else those that come again hide new tenants' from us."""
+LOOK_BACK = 1000
+"""Of how many starts the times are known."""
 GIVE_BACK_THREADS = 8
 """Requests at once that return what waits when the worker stops."""
 DIG_PAUSE_S = 0.02
 """Between receives that only look further ahead: 500 messages a second, and time for the work."""
-_LOOK_S = _SWEEP_S = 1.0
+_LOOK_S = 1.0
+_SWEEP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,7 @@ class Consumer:
         self._room: WaitingRoom[Flight] = WaitingRoom([spec.share for spec in lanes])
         self._landing = Landing(metrics)
         self._changed = threading.Condition()
+        self._begun_s: deque[float] = deque(maxlen=LOOK_BACK)
         self._stop = threading.Event()
         self._receives_no_more = threading.Event()
         self._swept_s = 0.0
@@ -183,7 +191,9 @@ class Consumer:
             self._turned_s[number] = time.monotonic()
             spent_s = time.thread_time()
             if self._wait_for_room(number, spec):
-                flights = self._receive_from(spec, self._places(number, spec))
+                most, hold_s = self._wanted(number, spec)
+                flights = self._receive_from(spec, most, hold_s)
+                self._hold_longer(flights, hold_s)
                 self._admit(number, flights)
                 if flights and not self._free():
                     self._stop.wait(DIG_PAUSE_S)
@@ -206,18 +216,29 @@ class Consumer:
         if self._room.is_due(number) and not free and not waiting:
             free = 1
         places = min(BATCH_MESSAGES, spec.look_ahead + free - waiting)
-        is_needed = waiting < free or places >= min(BATCH_MESSAGES, spec.look_ahead)
+        is_needed = waiting < free or places >= min(BATCH_MESSAGES, spec.look_ahead // 2)
         return places if is_needed else 0
 
     def _free(self) -> int:
         return max(0, self._concurrency - len(self._flights))
 
-    def _receive_from(self, spec: LaneSpec, most: int) -> list[Flight]:
+    def _wanted(self, number: int, spec: LaneSpec) -> tuple[int, int]:
+        """How many messages to ask for, and how many seconds to hide them: what is begun soon, or only looked at."""
+        with self._changed:
+            now_s, waiting = time.monotonic(), self._room.waiting(number)
+            begun = sum(now_s - begun_s <= SOON_S for begun_s in self._begun_s)
+        places = self._places(number, spec)
+        soon = self._free() + max(self._concurrency, begun) - waiting
+        if soon > 0:
+            return min(places, soon), max(1, round(self._hold_s))
+        return places, max(1, round(min(self._lease_s, GLANCE_S + waiting / GLANCES_PER_S)))
+
+    def _receive_from(self, spec: LaneSpec, most: int, hold_s: int) -> list[Flight]:
         if most <= 0:
             return []
         begun_s = time.monotonic()
         try:
-            messages = spec.queue.receive(max_messages=most, wait_s=self._poll_wait_s, visibility_s=round(self._hold_s))
+            messages = spec.queue.receive(max_messages=most, wait_s=self._poll_wait_s, visibility_s=hold_s)
         except TransientError as error:
             get_logger().warning("receive_failed", lane=spec.lane.value, reason=error.reason.value, detail=error.detail)
             self._gate.saw(error)
@@ -229,7 +250,7 @@ class Consumer:
         now_s = time.monotonic()
         # Received when the answer came, unless it came later than any answer should: then when it was asked for.
         received_s = now_s if now_s - begun_s <= self._poll_wait_s + 1 else begun_s
-        return [self._flight(message, spec, received_s + self._hold_s) for message in messages]
+        return [self._flight(message, spec, received_s + hold_s) for message in messages]
 
     def _flight(self, message: Message, spec: LaneSpec, hidden_until_s: float) -> Flight:
         flight = Flight(message, spec.queue, spec.lane, hidden_until_s=hidden_until_s)
@@ -244,29 +265,21 @@ class Consumer:
         return flight
 
     def _admit(self, number: int, flights: Sequence[Flight]) -> None:
-        is_deep = self._room.waiting(number) >= DEEP and self._lease_s > self._hold_s
-        if is_deep:
-            self._hold(flights, self._lease_s)
-        else:
-            self._hold_longer([flight for flight in flights if flight.message.receive_count > HOLD_GROWS_AFTER])
         with self._changed:
             for flight in flights:
                 self._room.add(number, flight)
             if flights:
                 self._changed.notify_all()
 
-    def _hold_longer(self, flights: Sequence[Flight]) -> None:
+    def _hold_longer(self, flights: Sequence[Flight], held_s: float) -> None:
         """Hide what came often for longer than receiving did: by how often the most frequent of them came."""
-        most = max((flight.message.receive_count for flight in flights), default=0)
-        hold_s = min(HOLD_MAX_S, self._hold_s * HOLD_GROWTH ** (most - HOLD_GROWS_AFTER))
-        if hold_s >= self._hold_s * 1.5:
-            self._hold(flights, hold_s)
-
-    def _hold(self, flights: Sequence[Flight], hold_s: float) -> None:
-        if not flights:
+        often = [flight for flight in flights if flight.message.receive_count > HOLD_GROWS_AFTER]
+        most = max((flight.message.receive_count for flight in often), default=0)
+        hold_s = min(HOLD_MAX_S, held_s * HOLD_GROWTH ** (most - HOLD_GROWS_AFTER))
+        if hold_s < held_s * 1.5:
             return
         try:
-            hide_all(flights, flights[0].queue, hold_s)
+            hide_all(often, often[0].queue, hold_s)
         except VideosieveError as error:
             get_logger().warning("hold_failed", reason=error.reason.value, detail=error.detail)
 
@@ -299,6 +312,7 @@ class Consumer:
                     waited_s = (datetime.now(UTC) - flight.message.sent_at).total_seconds()
                     self._metrics.time_in_queue.labels(lane=flight.lane.value).observe(max(0.0, waited_s))
                     self._flights.add(flight)
+                    self._begun_s.append(time.monotonic())
                     self._changed.notify_all()
                     return flight
                 self._changed.wait(_LOOK_S)

@@ -8,10 +8,12 @@ message of the tenant who has the least in flight here. One tenant's thousands t
 from __future__ import annotations
 
 import hashlib
+import heapq
+import itertools
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 _UPLOAD_KEY = re.compile(r"uploads/([^/]+)/.")
@@ -29,6 +31,9 @@ class Waiter(Protocol):
     def hidden_until_s(self) -> float:
         """When others may receive it again, on the clock of the caller."""
         ...
+
+    @property
+    def sent_at(self) -> datetime: ...
 
     @property
     def size_bytes(self) -> int: ...
@@ -53,7 +58,7 @@ def tenant_of(key: str) -> str:
 class _LaneRoom(Generic[W]):
     share: float
     credit: float = 0.0
-    tenants: dict[str, deque[W]] = field(default_factory=dict)
+    tenants: dict[str, list[tuple[datetime, int, W]]] = field(default_factory=dict)  # heaps, the oldest first
     count: int = 0
 
 
@@ -69,6 +74,7 @@ class WaitingRoom(Generic[W]):
             raise ValueError(f"lanes cannot have the shares {list(shares)}: those after the first must leave some")
         self._lanes = [_LaneRoom[W](share) for share in shares]
         self._size_bytes = 0
+        self._number = itertools.count()
 
     def __len__(self) -> int:
         return sum(lane.count for lane in self._lanes)
@@ -78,14 +84,14 @@ class WaitingRoom(Generic[W]):
         return self._size_bytes
 
     def __iter__(self) -> Iterator[W]:
-        return (waiter for room in self._lanes for waiters in room.tenants.values() for waiter in waiters)
+        return (waiter for room in self._lanes for waiters in room.tenants.values() for *_, waiter in waiters)
 
     def waiting(self, lane: int) -> int:
         return self._lanes[lane].count
 
     def add(self, lane: int, waiter: W) -> None:
         room = self._lanes[lane]
-        room.tenants.setdefault(waiter.tenant, deque()).append(waiter)
+        heapq.heappush(room.tenants.setdefault(waiter.tenant, []), (waiter.sent_at, next(self._number), waiter))
         room.count += 1
         self._size_bytes += waiter.size_bytes
 
@@ -130,7 +136,7 @@ class WaitingRoom(Generic[W]):
         if tenant is None:
             return None
         waiters = room.tenants.pop(tenant)
-        waiter = waiters.popleft()
+        *_, waiter = heapq.heappop(waiters)
         if waiters:
             room.tenants[tenant] = waiters
         room.count -= 1
@@ -141,10 +147,11 @@ class WaitingRoom(Generic[W]):
         removed: list[W] = []
         for room in self._lanes:
             for tenant, waiters in list(room.tenants.items()):
-                gone = [waiter for waiter in waiters if unwanted(waiter)]
+                gone = [waiter for *_, waiter in waiters if unwanted(waiter)]
                 if not gone:
                     continue
-                kept = deque(waiter for waiter in waiters if not unwanted(waiter))
+                kept = [entry for entry in waiters if not unwanted(entry[-1])]
+                heapq.heapify(kept)
                 if kept:
                     room.tenants[tenant] = kept
                 else:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from pipeline.errors import PermanentError, Reason, VideosieveError
 from pipeline.events import ParsedMessage
@@ -21,7 +22,10 @@ BEATS_PER_LEASE = 3
 """Two beats may fail before a lease is lost."""
 _BEAT_WAIT_S = 0.3
 LATE_S = 15.0
-"""A message that others may receive this soon is renewed at once; most videos are done earlier."""
+"""A message that others may receive this soon is renewed with the next beat, two in this time; most videos are done
+earlier. What cannot wait for it is renewed at once,"""
+LINGER = 0.01
+"""or so much of that time later, together with what is begun meanwhile."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +54,10 @@ class Flight:
     @property
     def size_bytes(self) -> int:
         return len(self.message.body)
+
+    @property
+    def sent_at(self) -> datetime:
+        return self.message.sent_at
 
     @contextmanager
     def holding(self, claim: Claimed) -> Iterator[None]:
@@ -90,7 +98,7 @@ class Flights:
         with self._changed:
             self._flights[flight] = None
             self._metrics.in_flight.set(len(self._flights))
-        if flight.hidden_until_s - flight.begun_s < self._late_s:
+        if flight.hidden_until_s - flight.begun_s < self._late_s / 2 * 1.2:  # before the next beat
             self._wake.set()
 
     def remove(self, flight: Flight) -> None:
@@ -155,7 +163,8 @@ class Flights:
     def _beat(self) -> None:
         """Looks often enough that what becomes due is renewed in time, and a beat that failed is repeated."""
         while not self._is_closed:
-            self._wake.wait(self._late_s / 2)
+            if self._wake.wait(self._late_s / 2):
+                time.sleep(self._late_s * LINGER)
             self._wake.clear()
             self._beaten_s = time.monotonic()
             if not self._is_closed and (flights := self.snapshot()):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 
 from workers.fairness import WaitingRoom, tenant_of
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
     tenant: str
     name: str = ""
     hidden_until_s: float = 60.0
+    sent_at: datetime = NOW
     size_bytes: int = 100
 
 
@@ -52,6 +56,17 @@ def test_a_tenant_who_has_as_much_in_flight_as_anybody_may_has_to_wait() -> None
     assert waiter.tenant == "small"
     assert waiting.begin({"big": 3}, most_per_tenant=3) is None
     assert len(waiting) == 2
+
+
+def test_what_was_sent_first_is_begun_first_whenever_it_came() -> None:
+    waiting = WaitingRoom[Waiter]((0.0,))
+    for age_s in (3, 1, 9, 9, 5):
+        waiting.add(0, Waiter("a", f"{age_s}", sent_at=NOW - timedelta(seconds=age_s)))
+    waiting.add(0, Waiter("a", "gone", hidden_until_s=1.0, sent_at=NOW - timedelta(seconds=7)))
+    assert [waiter.name for waiter in waiting.drop_expired(2.0)] == ["gone"]
+    begun = [waiting.begin({}, most_per_tenant=9) for _ in range(5)]
+    assert [waiter.name for waiter in begun if waiter] == ["9", "9", "5", "3", "1"]
+    assert (len(waiting), waiting.size_bytes) == (0, 0)
 
 
 def test_a_single_tenant_gets_every_place() -> None:
