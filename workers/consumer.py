@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,29 +28,18 @@ from pipeline.runs import Lane
 from pipeline.stores.queue import BATCH_MESSAGES, Message, Queue
 from workers.fairness import WaitingRoom, tenant_of
 from workers.flight import Flight, Flights, hide_all
+from workers.holding import GROWS_AFTER, HOLD_S, Pace, glance_s, grown_s
 from workers.landing import Landing
 from workers.logs import get_logger
 from workers.metrics import Metrics
 
 POLL_RETRY_S = 2.0
 JITTER = (0.8, 1.2)
-HOLD_S = 30.0
-"""How long a message that will be begun soon is hidden by being received. One that was not begun by then may be
-received by any worker."""
-SOON_S = 2.0
-GLANCE_S, GLANCES_PER_S = 3.0, 100.0
-"""What will not be begun within `SOON_S` is hidden for a moment only, so that a worker without work gets it; a second
-longer for every hundred that wait, which bounds the requests for looking at them again."""
 LOOK_AHEAD_BYTES = 32 * 2**20
-HOLD_GROWTH, HOLD_GROWS_AFTER, HOLD_MAX_S = 1.1, 10, 900.0
-"""A message that came often is hidden for longer, so that ten days of waiting for its turn do not use up the queue's
-`maxReceiveCount` of 1000."""
 RENEW_AT = 500
 """A message that is put off and came this often is sent anew: at 1000 receives SQS would take it for poison."""
 OUTAGE_DELAY_S = 10.0
 """What failed while a breaker is open comes back soon after it closes."""
-LOOK_BACK = 1000
-"""Of how many starts the times are known."""
 GIVE_BACK_THREADS = 8
 """Requests at once that return what waits when the worker stops."""
 DIG_PAUSE_S = 0.02
@@ -132,7 +120,7 @@ class Consumer:
         self._room: WaitingRoom[Flight] = WaitingRoom([spec.share for spec in lanes])
         self._landing = Landing(metrics)
         self._changed = threading.Condition()
-        self._begun_s: deque[float] = deque(maxlen=LOOK_BACK)
+        self._pace = Pace()
         self._stop = threading.Event()
         self._receives_no_more = threading.Event()
         self._swept_s = 0.0
@@ -225,13 +213,12 @@ class Consumer:
     def _wanted(self, number: int, spec: LaneSpec) -> tuple[int, int]:
         """How many messages to ask for, and how many seconds to hide them: what is begun soon, or only looked at."""
         with self._changed:
-            now_s, waiting = time.monotonic(), self._room.waiting(number)
-            begun = sum(now_s - begun_s <= SOON_S for begun_s in self._begun_s)
-        places = self._places(number, spec)
-        soon = self._free() + max(self._concurrency, begun) - waiting
+            waiting = self._room.waiting(number)
+            soon = self._free() + max(self._concurrency, self._pace.soon(time.monotonic())) - waiting
+            places = self._places(number, spec)
         if soon > 0:
             return min(places, soon), max(1, round(self._hold_s))
-        return places, max(1, round(min(self._lease_s, GLANCE_S + waiting / GLANCES_PER_S)))
+        return places, max(1, round(min(self._lease_s, glance_s(waiting))))
 
     def _receive_from(self, spec: LaneSpec, most: int, hold_s: int) -> list[Flight]:
         if most <= 0:
@@ -273,10 +260,9 @@ class Consumer:
 
     def _hold_longer(self, flights: Sequence[Flight], held_s: float) -> None:
         """Hide what came often for longer than receiving did: by how often the most frequent of them came."""
-        often = [flight for flight in flights if flight.message.receive_count > HOLD_GROWS_AFTER]
-        most = max((flight.message.receive_count for flight in often), default=0)
-        hold_s = min(HOLD_MAX_S, held_s * HOLD_GROWTH ** (most - HOLD_GROWS_AFTER))
-        if hold_s < held_s * 1.5:
+        often = [flight for flight in flights if flight.message.receive_count > GROWS_AFTER]
+        hold_s = grown_s(held_s, max((flight.message.receive_count for flight in often), default=0))
+        if hold_s is None:
             return
         try:
             hide_all(often, often[0].queue, hold_s)
@@ -312,7 +298,7 @@ class Consumer:
                     waited_s = (datetime.now(UTC) - flight.message.sent_at).total_seconds()
                     self._metrics.time_in_queue.labels(lane=flight.lane.value).observe(max(0.0, waited_s))
                     self._flights.add(flight)
-                    self._begun_s.append(time.monotonic())
+                    self._pace.began(time.monotonic())
                     self._changed.notify_all()
                     return flight
                 self._changed.wait(_LOOK_S)

@@ -40,8 +40,10 @@ def run(workers: int, videos: int, sleep_s: float, folder: Path) -> dict[str, An
     count = videos * workers
     expected = {f"scale/{n:04d}.mp4": clip for n, clip in zip(range(count), itertools.cycle(clips), strict=False)}
     with Stand(folder / f"stand-{workers}", settings) as stand:
-        put(stand, ((key, partial(getattr, clip, "data")) for key, clip in expected.items()))
         processes = [stand.worker(slow_worker.COMMAND) for _ in range(workers)]
+        for process in processes:
+            process.wait_until_started(120)
+        put(stand, ((key, partial(getattr, clip, "data")) for key, clip in expected.items()))
         edge = CONCURRENCY * workers
         first = stand.wait_until_settled(edge, timeout_s=120, every_s=0.05)
         first_s = time.monotonic()

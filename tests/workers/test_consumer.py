@@ -15,17 +15,9 @@ from pipeline.stores.queue import Message
 from pipeline.verdict import RunState
 from tests.workers.fakes import DONE, FakeHandler, FakeQueue, World, own, s3, wait_until
 from workers import consumer as consumer_module
-from workers.consumer import (
-    GLANCE_S,
-    HOLD_GROWS_AFTER,
-    HOLD_GROWTH,
-    HOLD_MAX_S,
-    HOLD_S,
-    JITTER,
-    OUTAGE_DELAY_S,
-    RENEW_AT,
-)
+from workers.consumer import JITTER, OUTAGE_DELAY_S, RENEW_AT
 from workers.flight import Flight
+from workers.holding import GLANCE_S, GROWS_AFTER, GROWTH, HOLD_S, MOST_S
 
 TEST_EVENT = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
 DISPOSITIONS = "videosieve_message_dispositions_total"
@@ -427,9 +419,9 @@ def test_a_message_that_came_often_is_hidden_for_longer_by_receiving_it() -> Non
     world.uploads.receive_count = 40
     with world.running():
         wait_until(lambda: len(world.uploads.hidden) >= 3, "they are hidden")
-        longer = HOLD_GROWTH ** (40 - HOLD_GROWS_AFTER)
+        longer = GROWTH ** (40 - GROWS_AFTER)
         assert {hidden_s for _, hidden_s in world.uploads.hidden} == {
-            min(HOLD_MAX_S, held_s * longer) for held_s in (HOLD_S, GLANCE_S)
+            min(MOST_S, held_s * longer) for held_s in (HOLD_S, GLANCE_S)
         }
 
 
