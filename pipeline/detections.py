@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -27,12 +28,18 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that one model said about one image, best first."""
+    """All that one model said about one image, best first.
+
+    Not `is_readable` where its numbers made no sense: then nothing is known, which is not that nothing was found.
+    """
 
     detections: tuple[Detection, ...]
+    is_readable: bool = True
 
     def score(self, labels: Collection[str]) -> float:
-        """The highest score of any of `labels`; 0 where none was seen."""
+        """The highest score of any of `labels`; 0 where none was seen, NaN where nothing is known."""
+        if not self.is_readable:
+            return math.nan
         return max((d.score for d in self.detections if d.label in labels), default=0.0)
 
 

@@ -136,6 +136,7 @@ def _stage(stage: StageRecord) -> Document:
         },
         "findings": [
             {"keyframe": index, "detections": [_detection(found) for found in findings.detections]}
+            | ({} if findings.is_readable else {"readable": False})
             for index, findings in sorted(stage.findings.items())
         ],
     }

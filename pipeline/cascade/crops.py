@@ -41,7 +41,8 @@ def views(image: BgrImage, crop: CropPart | None, found: Findings | None) -> lis
 def merged(seen: Sequence[tuple[View, Findings]]) -> Findings:
     """What was found on a keyframe's views, in pixels of the keyframe, best first."""
     found = [_placed(detection, view.box) for view, findings in seen for detection in findings.detections]
-    return Findings(tuple(sorted(found, key=lambda detection: -detection.score)))
+    is_readable = all(findings.is_readable for _, findings in seen)
+    return Findings(tuple(sorted(found, key=lambda detection: -detection.score)), is_readable)
 
 
 def _widened(box: Box, margin: float, width_px: int, height_px: int) -> Box | None:

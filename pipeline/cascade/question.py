@@ -11,6 +11,9 @@ from pipeline.cascade.rules import AnswerRule
 from pipeline.detections import Findings
 from pipeline.verdict import Answer
 
+UNKNOWN = 0.5
+"""What is told of a score that is none: neither yes nor no. Thresholds are held against the NaN itself."""
+
 
 @dataclass(slots=True)
 class OpenQuestion:
@@ -48,7 +51,7 @@ class OpenQuestion:
         return {index for index in self.doubtful if index not in findings}
 
     def settle(self, stage: StagePart, findings: Mapping[int, Findings]) -> dict[int, float]:
-        """Answer it, or narrow its doubt down; returns the (calibrated) scores that did it."""
+        """Answer it, or narrow its doubt down; returns the (calibrated) scores that did it, `UNKNOWN` for none."""
         rule = stage.answers[self.name]
         scores = self._scores(rule, findings)
         self.stage = stage
@@ -56,14 +59,14 @@ class OpenQuestion:
             self._settle_by_mean(rule, scores)
         else:
             self._settle_by_count(rule, scores)
-        return scores
+        return {index: _known(score) for index, score in scores.items()}
 
     def _settle_by_count(self, rule: AnswerRule, scores: Mapping[int, float]) -> None:
         yes, needed = self._yes(rule, scores), self._needed(rule)
         doubtful = tuple(
             index for index, score in scores.items() if index not in yes and not rule.is_no(score)
         )  # NaN is doubtful
-        ranked = sorted({**yes, **scores}.values(), reverse=True)
+        ranked = sorted(map(_known, {**yes, **scores}.values()), reverse=True)
         self.score = ranked[min(needed, len(ranked)) - 1] if ranked else 0.0
         if len(yes) >= needed:
             self.answer, self.evidence = Answer.POSITIVE, tuple(sorted(yes))
@@ -74,7 +77,7 @@ class OpenQuestion:
 
     def _settle_by_mean(self, rule: AnswerRule, scores: Mapping[int, float]) -> None:
         mean = math.fsum(scores.values()) / len(scores)
-        self.score, self.evidence = mean, tuple(scores)
+        self.score, self.evidence = _known(mean), tuple(scores)
         if rule.is_yes(mean):
             self.answer = Answer.POSITIVE
             self.evidence = tuple(index for index, score in scores.items() if score >= mean) or tuple(scores)
@@ -91,3 +94,7 @@ class OpenQuestion:
 
     def _needed(self, rule: AnswerRule) -> int:
         return min(rule.yes_needed, self.keyframes)
+
+
+def _known(score: float) -> float:
+    return UNKNOWN if math.isnan(score) else score

@@ -12,6 +12,7 @@ from pipeline.detections import Detection, Findings
 from pipeline.errors import FatalError, Reason
 from pipeline.media import BgrImage
 from pipeline.models.catalog import Fit, ModelSpec, Preprocess
+from pipeline.models.nonsense import NonsenseError
 from pipeline.models.tensor import check_image, resize
 
 
@@ -46,10 +47,10 @@ def findings(output: NDArray[np.float32], spec: ModelSpec, labels: Sequence[str]
     if output.shape != (len(labels),):
         raise _bad(spec.name, f"its output has shape {output.shape} per image, expected ({len(labels)} labels,)")
     if not bool(np.isfinite(output).all()):
-        raise _bad(spec.name, "its output holds NaN or infinite numbers")
+        raise NonsenseError(spec.name, "its output holds NaN or infinite numbers")
     scores = softmax(output) if spec.logits else output
     if scores.min() < -1e-3 or scores.max() > 1.001:
-        raise _bad(spec.name, "its output is not between 0 and 1: if these are logits, say `logits: true`")
+        raise NonsenseError(spec.name, "its output is not between 0 and 1: if these are logits, say `logits: true`")
     scores = np.clip(scores, 0.0, 1.0)
     order = np.argsort(-scores, kind="stable")
     return Findings(tuple(Detection(labels[i], float(scores[i])) for i in order))

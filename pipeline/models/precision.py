@@ -81,8 +81,11 @@ def drift(before: ModelScorer, after: ModelScorer, images: Sequence[BgrImage]) -
         raise ValueError("drift needs images, and two models with the same labels")
     moved: list[tuple[float, int, str]] = []
     for number, (old, new) in enumerate(zip(before.score(images).findings, after.score(images).findings, strict=True)):
-        seen = {one.label for one in (*old.detections, *new.detections)}
-        moved += [(abs(old.score([label]) - new.score([label])), number, label) for label in sorted(seen)]
+        if not (old.is_readable and new.is_readable):
+            moved.append((1.0, number, "(numbers that make no sense)"))
+        else:
+            seen = {one.label for one in (*old.detections, *new.detections)}
+            moved += [(abs(old.score([label]) - new.score([label])), number, label) for label in sorted(seen)]
     largest, worst_image, worst_label = max(moved, default=(0.0, 0, ""))
     mean = float(np.mean([one[0] for one in moved])) if moved else 0.0
     return Drift(len(images), largest, mean, worst_image, worst_label)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from pipeline.errors import FatalError, Reason, TransientError, UserError
 from pipeline.media import BgrImage
 from pipeline.models import classifier, yolo
 from pipeline.models.catalog import Head, Layout, ModelSpec
+from pipeline.models.nonsense import NonsenseError
 from pipeline.models.onnx import Device, Session, Where, prepare_cuda
 from pipeline.models.registry import Registry
 from pipeline.models.tensor import to_tensor
@@ -40,6 +42,7 @@ class ModelScorer:
 
     def __init__(self, loaded: _Loaded, *, width_px: int, height_px: int, batch_size: int | None = None) -> None:
         self._loaded = loaded
+        self.is_tried = False
         self._width_px = width_px
         self._height_px = height_px
         fixed_batch = loaded.session.input_shape[0] is not None
@@ -73,8 +76,8 @@ class ModelScorer:
 
         `cpu_s` counts pre- and post-processing too; see `onnx.cpu_clock` for what it can see. `device_s` counts the
         time from handing a batch to an accelerator to its output, waiting for other threads' batches included. Raises
-        TransientError(MODEL_UNAVAILABLE) when the device fails, FatalError(BAD_MODEL) when the output makes
-        no sense.
+        TransientError(MODEL_UNAVAILABLE) when the device fails, FatalError(BAD_MODEL) when an output has another shape,
+        or makes no sense before the model was tried; after that, an image whose output makes none is not readable.
         """
         clock = self._loaded.session.cpu_clock
         start = clock()
@@ -100,7 +103,7 @@ class ModelScorer:
         if spec.head is Head.CLASSIFIER:
             views = [classifier.prepare(image, spec.preprocess, input_px=self._width_px) for image in images]
             for output in self._run(views, device_s):
-                yield classifier.findings(output, spec, labels)
+                yield self._read(partial(classifier.findings, output, spec, labels))
             return
         width_px, height_px = self._canvas_px(images)
         boxed = [
@@ -109,7 +112,16 @@ class ModelScorer:
         ]
         outputs = self._run([canvas for canvas, _ in boxed], device_s)
         for output, (_, box) in zip(outputs, boxed, strict=True):
-            yield yolo.findings(output, spec, labels, box, width_px=width_px, height_px=height_px)
+            read = partial(yolo.findings, output, spec, labels, box, width_px=width_px, height_px=height_px)
+            yield self._read(read)
+
+    def _read(self, findings: Callable[[], Findings]) -> Findings:
+        try:
+            return findings()
+        except NonsenseError:
+            if not self.is_tried:
+                raise
+            return Findings((), is_readable=False)
 
     def _canvas_px(self, images: Sequence[BgrImage]) -> tuple[int, int]:
         """Width and height of a detector's input for these images."""
@@ -264,6 +276,7 @@ def _try_out(scorer: ModelScorer, name: str) -> None:
     an accelerator chooses, builds and allocates for its first batch is there when that comes."""
     try:
         scorer.score([np.zeros((64, 64, 3), dtype=np.uint8)] * scorer.batch_size)
+        scorer.is_tried = True
     except TransientError as error:
         if scorer.device == "cpu":
             raise _bad(name, f"it cannot judge a blank image: {error.detail}") from error

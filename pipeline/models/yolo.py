@@ -13,6 +13,7 @@ from pipeline.detections import Box, Detection, Findings
 from pipeline.errors import FatalError, Reason
 from pipeline.media import BgrImage
 from pipeline.models.catalog import Fit, Head, ModelSpec, Preprocess
+from pipeline.models.nonsense import NonsenseError
 from pipeline.models.tensor import check_image, resize
 
 YOLOX_STRIDES_PX = (8, 16, 32)
@@ -96,11 +97,11 @@ def findings(
     else:
         corners, scores = _read_yolox(output, spec.name, labels, width_px, height_px)
     if not (scores.min(initial=0.0) >= -1e-3 and scores.max(initial=0.0) <= 1.001):
-        raise _bad(spec.name, "its output holds scores that are not between 0 and 1 (NaN, infinite or logits)")
+        raise NonsenseError(spec.name, "its output holds scores that are not between 0 and 1 (NaN, infinite or logits)")
     anchor, label = _candidates(scores, spec.min_score)
     chosen = corners[anchor]
     if not bool(np.isfinite(chosen).all()):
-        raise _bad(spec.name, "its output holds boxes that are NaN or infinite")
+        raise NonsenseError(spec.name, "its output holds boxes that are NaN or infinite")
     at = box.to_image(chosen)
     score = np.clip(scores[anchor, label], 0.0, 1.0)
     solid = (at[:, 2] > at[:, 0]) & (at[:, 3] > at[:, 1])
@@ -115,14 +116,14 @@ def _end2end(output: NDArray[np.float32], spec: ModelSpec, labels: Sequence[str]
         raise _bad(spec.name, f"its output has shape {output.shape} per image, expected (K, 6)")
     scores = output[:, 4]
     if not (scores.min(initial=0.0) >= -1e-3 and scores.max(initial=0.0) <= 1.001):
-        raise _bad(spec.name, "its output holds scores that are not between 0 and 1 (NaN, infinite or logits)")
+        raise NonsenseError(spec.name, "its output holds scores that are not between 0 and 1 (NaN, infinite or logits)")
     best = np.argsort(-scores, kind="stable")
     rows = output[best[scores[best] >= spec.min_score]]
     if not bool(np.isfinite(rows).all()):
-        raise _bad(spec.name, "its output holds boxes or classes that are NaN or infinite")
+        raise NonsenseError(spec.name, "its output holds boxes or classes that are NaN or infinite")
     classes = rows[:, 5]
     if not bool(np.isin(classes, np.arange(len(labels))).all()):
-        raise _bad(spec.name, f"its output names classes that are none of its {len(labels)} labels")
+        raise NonsenseError(spec.name, f"its output names classes that are none of its {len(labels)} labels")
     at = box.to_image(rows[:, :4])
     solid = (at[:, 2] > at[:, 0]) & (at[:, 3] > at[:, 1])
     rows, at = rows[solid][: spec.max_detections], at[solid]

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cascade.cascade import run_cascade
+from pipeline.cascade.crops import View, merged
+from pipeline.detections import Detection, Findings
 from pipeline.verdict import Answer, CascadeOutcome
 from tests.cascade.fakes import FakeModels, numbered, policy, rule, scripted
 
@@ -38,7 +40,7 @@ def judged(combine: Any, *stages: tuple[float, ...]) -> tuple[CascadeOutcome, Fa
         ("mean", (1.0, 1.0, 0.5), Answer.POSITIVE, 2.5 / 3, (0, 1)),
         ("mean", (1.0, 0.9, 0.4), Answer.REVIEW, 2.3 / 3, (0, 1, 2)),
         ("mean", (0.25, 0.0, 0.25), Answer.NEGATIVE, 0.5 / 3, (0, 1, 2)),
-        ("mean", (0.9, math.nan, 0.9), Answer.REVIEW, math.nan, (0, 1, 2)),
+        ("mean", (0.9, math.nan, 0.9), Answer.REVIEW, 0.5, (0, 1, 2)),
     ],
 )
 def test_one_stage_combines_its_keyframes(
@@ -63,6 +65,23 @@ def test_a_stage_that_is_to_say_no_only_never_says_yes_however_sure_its_model_is
         models = FakeModels(s0=scripted("s0", *[{"a": scores}] * 3))
         (verdict,) = run_cascade(asked, numbered(3), models).verdicts
         assert verdict.answer is answer
+
+
+@pytest.mark.parametrize("combine", [None, {"at_least": 2}, "mean"])
+def test_a_picture_that_a_model_cannot_read_is_a_doubt_and_its_document_is_json(combine: Any) -> None:
+    asked = policy({"s0": {"q": rule("a") | {"combine": combine}}})
+    models = FakeModels(s0=scripted("s0", {"a": 0.1}, {"a": math.nan}, {"a": 0.1}))
+    outcome = run_cascade(asked, numbered(3), models)
+    (verdict,) = outcome.verdicts
+    assert verdict.answer is (Answer.NEGATIVE if combine == {"at_least": 2} else Answer.REVIEW)
+    assert verdict.score == (0.1 if combine == {"at_least": 2} else 0.5)
+    assert outcome.stages[0].scores["q"] == {0: 0.1, 1: 0.5, 2: 0.1}
+
+
+def test_crops_of_which_one_cannot_be_read_leave_their_keyframe_in_doubt() -> None:
+    seen = [(View(numbered(1)[0]), Findings((Detection("a", 0.9),))), (View(numbered(1)[0]), Findings((), False))]
+    assert merged(seen[:1]).score(["a"]) == 0.9
+    assert math.isnan(merged(seen).score(["a"]))
 
 
 @pytest.mark.parametrize(("seen", "answer"), [({}, Answer.NEGATIVE), ({"a": 0.01}, Answer.REVIEW)])

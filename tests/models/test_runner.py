@@ -206,6 +206,24 @@ def test_an_end_to_end_model_that_makes_no_sense_is_refused(
         store(tmp_path, tiny.says(output, metadata=NAMES), head="end2end").scorer("tiny")
 
 
+def test_a_picture_on_which_a_model_makes_no_sense_is_not_readable_and_stops_nobody(tmp_path: Path) -> None:
+    """As a picture does that overflows 16-bit floats: nothing is known about it, which is not that nothing is there."""
+    roots = [
+        helper.make_node("ReduceMean", ["in"], ["means"], axes=[1, 2], keepdims=0),
+        helper.make_node("Sub", ["half", "means"], ["rest"]),
+        helper.make_node("Sqrt", ["rest"], ["out"]),  # NaN for what is brighter than the half
+    ]
+    half = {"half": np.full(3, 0.5, np.float32)}
+    weights = tiny.model(roots, half, inputs=["n", "h", "w", 3], outputs=["n", 3])
+    how = {"layout": "NHWC", "scale": [1 / 255] * 3}
+    scorer = store(tmp_path, weights, head="classifier", labels=["b", "g", "r"], preprocess=how).scorer("tiny")
+    dark, bright = scorer.score([IMAGE, np.full((32, 64, 3), 255, np.uint8)]).findings
+    assert dark.is_readable
+    assert dark.score(["b"]) == pytest.approx(0.5**0.5)
+    assert not bright.is_readable
+    assert np.isnan(bright.score(["b"]))
+
+
 def test_labels_come_from_the_metadata_before_the_catalogue(tmp_path: Path) -> None:
     assert store(tmp_path, DETECTOR, labels=["x", "y"]).labels("tiny") == ("cat", "dog")
     plain = tiny.says(tiny.yolo_output((1, 1, 1, 1, (0, 0))))
