@@ -192,3 +192,21 @@ def test_a_deferred_run_is_judged_once_its_day_has_come_and_the_sums_agree_all_t
     assert run.result_key is not None
     document = json.loads(fleet.services.objects.get(fleet.stack.artifacts, run.result_key))
     assert document["money"]["total_nano"] == run.money_nano
+
+
+def test_a_budget_that_is_raised_holds_for_the_next_request_of_a_worker_that_goes_on(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    small, large = (with_vlm(fleet.policy, budgets={"per_day": {"amount": amount}}) for amount in (1, 2))
+    assert small.decision_hash == large.decision_hash
+    poor, ledger = replace(fleet, policy=small), fleet.services.ledger
+    escalated(poor, path=tmp_path)
+    spend_all(poor)
+    with serving(default=says_yes_to("red")) as server, judging(poor, server), poor.worker(has_vlm=True):
+        poor.wait_until_settled(1)
+        assert ledger.counts()[RunState.IN_REVIEW] == 1
+        ledger.activate_policy(large.name, large.decision_hash, large.document(), who="tester", why="to see")
+        poor.upload(colour_clip(tmp_path / "second.mp4", PURPLE))
+        poor.wait_until_settled(2)
+    assert (ledger.counts()[RunState.IN_REVIEW], ledger.counts()[RunState.DECIDED]) == (1, 1)
+    assert ledger.budget(caps(large)) == (10**9 + 1200 * 1000 + 40 * 10_000, 0)
