@@ -146,6 +146,24 @@ def test_the_days_budget_holds_for_all_tenants_together(ledger: Ledger) -> None:
     assert found.is_held_only  # it may come back
 
 
+def test_what_was_reserved_before_midnight_is_settled_on_the_day_it_was_reserved(ledger: Ledger) -> None:
+    reservation = held(ledger, run(ledger), 900)
+    yesterday = "UPDATE {} SET day = day - 1"
+    with ledger.database.begin() as connection:  # the day has ended while the engine was asked
+        for table in ("budgets", "reservations"):
+            connection.execute(sa.text(yesterday.format(table)))
+    other = held(ledger, run(ledger), 1000)  # the new day's budget is whole
+    ledger.settle(reservation, 500)
+    assert ledger.budget(CAPS) == (0, 1000)
+    ledger.settle(other, 1)
+    assert ledger.budget(CAPS) == (1, 0)
+    with ledger.database.begin() as connection:
+        spent = connection.execute(
+            sa.text("SELECT spent_nano, reserved_nano FROM budgets WHERE day < CURRENT_DATE")
+        ).all()
+    assert {tuple(row) for row in spent} == {(500, 0)}
+
+
 def test_policies_and_currencies_have_budgets_of_their_own(ledger: Ledger) -> None:
     claim = run(ledger)
     held(ledger, claim, 1000)
