@@ -16,7 +16,7 @@ from pipeline.errors import TransientError, VideosieveError
 from pipeline.jpeg import encode_jpeg
 from pipeline.models.chat_client import ChatClient, EngineInfo
 from pipeline.vlm.canary import canary_request, canary_score, facts
-from pipeline.vlm.scores import adds_up
+from pipeline.vlm.scores import spoken
 
 _HELLO = ChatRequest(
     model="",
@@ -192,7 +192,7 @@ class Trials:
 
     def logprobs(self) -> Finding:
         reply = self._ask(logprobs=True, schema=_ODD_SCHEMA)
-        if adds_up(reply.tokens, reply.text):
+        if spoken(reply.tokens, reply.text):
             return Finding("logprobs", Grade.OK, "probabilities of all tokens: scores are measured, not claimed")
         return Finding("logprobs", Grade.POOR, "no token probabilities that add up to the text", _ADVICE["logprobs"])
 

@@ -32,21 +32,26 @@ def score_of(question: str, statement: Statement, text: str, tokens: Sequence[To
     return min(_MOST_STATED, max(1 - _MOST_STATED, statement.score / MAX_SCORE)), ScoreSource.STATED
 
 
-def adds_up(tokens: Sequence[Token], text: str) -> bool:
-    """Whether `tokens` are those of `text`, and perhaps of what an engine under load sends with its end: the end token.
+def spoken(tokens: Sequence[Token], text: str) -> list[Token]:
+    """Those of `tokens` that make up `text`; none where they do not.
 
-    A token may be a part of a character, which engines show each in their own way. The answers are ASCII, as is the
-    JSON around them, so nothing else is compared.
+    What an engine sends beside them is left out: the token that ends an answer, and others that are no text. A token
+    may be a part of a character, which engines show each in their own way. The answers are ASCII, as is the JSON around
+    them, so nothing else is compared.
     """
-    joined = "".join(token.text for token in tokens)
-    return bool(tokens) and _ascii(joined).startswith(_ascii(text))
+    wanted, at, kept = _ascii(text), 0, []
+    for token in tokens:
+        said = _ascii(token.text)
+        if wanted.startswith(said, at):
+            kept.append(token)
+            at += len(said)
+    return kept if at == len(wanted) else []
 
 
 def _from_tokens(question: str, said: Said, text: str, tokens: Sequence[Token]) -> float | None:
     """None where the tokens do not add up to the text, or the answer cannot be found in them."""
+    tokens = spoken(tokens, text)
     joined = "".join(token.text for token in tokens)
-    if not adds_up(tokens, text):
-        return None
     # A quote inside a JSON string is escaped, so this matches the real key only.
     found = re.search(rf'"{re.escape(question)}"\s*:\s*\{{\s*"answer"\s*:\s*"({said.value})"', joined)
     if found is None:

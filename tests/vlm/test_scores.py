@@ -72,13 +72,15 @@ def test_a_character_in_several_tokens_costs_no_probability() -> None:
     assert source is ScoreSource.LOGPROBS
 
 
-def test_an_end_token_that_comes_with_the_last_piece_costs_no_probability() -> None:
-    """An engine that is behind sends several tokens at once, the last of which ends the answer and is no text."""
+@pytest.mark.parametrize("special", ["<|im_end|>", "</s>", "<|image_pad|>", '"face": {"answer": "no"'])
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_token_that_is_no_text_costs_no_probability_wherever_it_stands(special: str, place: int) -> None:
+    """An engine that is behind sends several tokens at once, and among them the one that ends the answer."""
     tokens = cut(answer("yes"), "yes", Token("yes", 0.9, (("yes", 0.9), ("no", 0.1))))
-    for end in ("<|im_end|>", "</s>", '"face": {"answer": "no"'):
-        score, source = score_of("face", Statement(Said.YES, 50, (0,)), answer("yes"), [*tokens, Token(end, 1.0)])
-        assert score == pytest.approx(0.9)
-        assert source is ScoreSource.LOGPROBS
+    tokens.insert(place, Token(special, 1.0))
+    score, source = score_of("face", Statement(Said.YES, 50, (0,)), answer("yes"), tokens)
+    assert score == pytest.approx(0.9)
+    assert source is ScoreSource.LOGPROBS
 
 
 def test_a_decoy_inside_a_string_is_not_taken_for_the_answer() -> None:

@@ -28,7 +28,7 @@ from pipeline.errors import Reason, TransientError
 from pipeline.models.chat_client import ChatClient, Deadlines
 from pipeline.verdict import Answer
 from pipeline.vlm.judge import Asked, judge, prepare
-from pipeline.vlm.scores import ScoreSource, adds_up
+from pipeline.vlm.scores import ScoreSource, spoken
 from tests.vlm.cases import doubtful, jpegs, judged_policy
 from workers.asking import LimitedEngine
 from workers.limiter import AdaptiveLimiter
@@ -191,7 +191,7 @@ def test_scores_come_from_token_probabilities(vllm: Vllm, client: ChatClient) ->
         assert judgement.source is ScoreSource.LOGPROBS
         assert all(0 < verdict.score < 1 for verdict in judgement.verdicts)
     reply = client.complete(asked(31, logprobs=True).request)
-    assert adds_up(reply.tokens, reply.text)
+    assert spoken(reply.tokens, reply.text)
     vllm.report["logprobs"] = {"scores": [round(verdict.score, 3) for verdict in judgement.verdicts]}
 
 
