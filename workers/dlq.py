@@ -94,13 +94,19 @@ def held(queue: Queue, wanted: Filter, *, limit: int | None = None) -> Iterator[
 
 
 def redrive(queues: Queues, ledger: Ledger, wanted: Filter, *, who: str, progress: Callable[[DeadLetter], None]) -> int:
-    """Send the matching messages to the lane that they came from, their runs given a fresh start; how many."""
+    """Send the matching messages to the lane that they came from, their runs given a fresh start; how many.
+
+    A run starts with screening, so that a message of one from the escalation lane goes to the uploads.
+    """
     lanes = {queue.name: queue for queue in queues.lanes.values()}
     with held(queues.dead_letter, wanted) as letters:
         for letter in letters:
             if letter.run_id is not None:
                 _requeue(ledger, letter.run_id, who)
-            lanes.get(letter.source, queues.uploads).send(letter.message.body, group=letter.message.group)
+            lane = lanes.get(letter.source, queues.uploads)
+            if lane is queues.escalation and letter.run_id is not None:
+                lane = queues.uploads
+            lane.send(letter.message.body, group=letter.message.group)
             queues.dead_letter.delete(letter.message)
             progress(letter)
     return len(letters)

@@ -25,6 +25,7 @@ from tests.road.conftest import BLUE, PURPLE, RED, Fleet, StartWorker, colour_cl
 from tests.vlm.canary import is_canary, knows
 from tests.vlm.server import Behaviour, Call, ScriptedServer, says, serving, statement, status
 from tests.waiting import wait_for
+from workers.dlq import Filter, redrive
 from workers.judge import Judging, open_judging
 from workers.reconcile import reconcile
 from workers.settings import VlmSettings, WorkerSettings
@@ -377,6 +378,26 @@ def test_a_spent_budget_does_what_the_policy_says(
     assert run.reason == (Reason.BUDGET_EXHAUSTED.value if when_spent == "defer" else None)
     if answer is not None:
         assert {v.reason for v in run.verdicts} == {Reason.BUDGET_EXHAUSTED.value}
+
+
+def test_a_run_that_failed_in_judging_begins_anew_when_it_is_redriven(
+    judged: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What screening kept is lost here, so that only a screening worker can help."""
+    monkeypatch.setattr("pipeline.disposition.MAX_ATTEMPTS", 1)
+    (run,) = escalated(judged, path=tmp_path)
+    assert run.result_key is not None
+    judged.services.objects.delete_prefix(judged.stack.artifacts, run.result_key)
+    with serving(default=says_yes_to("red")) as server, judging(judged, server), judged.worker(has_vlm=True):
+        wait_for(lambda: judged.services.ledger.counts()[RunState.FAILED] == 1, timeout_s=60)
+        wait_for(lambda: judged.services.queues.dead_letter.depth()["visible"] == 1)
+        redriven = redrive(
+            judged.services.queues, judged.services.ledger, Filter(), who="tester", progress=lambda _: None
+        )
+        assert redriven == 1
+        (run,) = judged.wait_until_settled(1)
+    assert run.state is RunState.DECIDED
+    assert {verdict.stage for verdict in run.verdicts} == {"judge"}
 
 
 def test_a_message_that_no_run_belongs_to_is_set_aside(judged: Fleet) -> None:
