@@ -11,9 +11,10 @@ import numpy as np
 from pipeline.errors import PermanentError, Reason
 from pipeline.media import BgrImage, Keyframe, KeyframeSettings, VideoInfo
 from pipeline.video.compare import Picture
-from pipeline.video.cuts import Cut, find_cuts
+from pipeline.video.cuts import find_cuts
 from pipeline.video.decode import CodedSample, KeptFrames, SampleDecoder, is_intra, thumbnail, upright_image
 from pipeline.video.evidence import Evidence, Look, Run, Wish
+from pipeline.video.findings import Cut
 from pipeline.video.glance import Glance, glance
 from pipeline.video.glanced import find_glanced_cuts, is_dense
 from pipeline.video.header import coded_size_px
@@ -21,7 +22,7 @@ from pipeline.video.keyframes import Choice, choose_keyframes, reach, wanted_key
 from pipeline.video.limits import Limits
 from pipeline.video.motion import Motion, find_motion
 from pipeline.video.opening import read_index
-from pipeline.video.plan import Budget, budget, cheap_frames, next_runs, read_gap_bytes, sparse_gops
+from pipeline.video.plan import Budget, budget, cheap_frames, most_bytes_read, next_runs, read_gap_bytes, sparse_gops
 from pipeline.video.samples import KEPT_BYTES, SampleReader
 from pipeline.video.signals import Signals, signals
 from pipeline.video.source import Source
@@ -74,7 +75,7 @@ class Extractor:
 
     def _sample_reader(self, source: Source) -> SampleReader:
         kept_bytes = _KEPT_OF_LONG_BYTES if self._is_long else KEPT_BYTES
-        return SampleReader(source, self._index, read_gap_bytes(self._signals), max_kept_bytes=kept_bytes)
+        return SampleReader(source, self._index, max_kept_bytes=kept_bytes)
 
     @property
     def frames_decoded(self) -> int:
@@ -87,8 +88,9 @@ class Extractor:
         cuts = find(self._signals, self._evidence, is_final=True).cuts
         motion = find_motion(self._signals, self._evidence, cuts).motion
         frames_left, watched_left = self._frames_left()
+        bytes_left = int(most_bytes_read(self._signals)) - self._reader.bytes_read
         choices = choose_keyframes(
-            self._signals, self._evidence, cuts, motion, self._settings, frames_left, watched_left
+            self._signals, self._evidence, cuts, motion, self._settings, frames_left, watched_left, bytes_left
         )
         if not choices:
             raise self._nothing_to_see()
@@ -146,6 +148,7 @@ class Extractor:
             runs = next_runs(self._signals, self._evidence, left)
             if not runs:
                 return
+            self._reader.gap_bytes = read_gap_bytes(self._signals, left)
             spent_bytes += self._decode(runs)
 
     def _decode(self, wishes: Sequence[Wish]) -> int:

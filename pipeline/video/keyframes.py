@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.media import Keyframe, KeyframeReason, KeyframeSettings
-from pipeline.video.cuts import Cut
 from pipeline.video.evidence import Evidence
+from pipeline.video.findings import Cut
 from pipeline.video.motion import Motion
 from pipeline.video.signals import Signals
 
@@ -61,18 +61,19 @@ def choose_keyframes(
     settings: KeyframeSettings,
     frames_left: int,
     watched_left: int = 0,
+    bytes_left: int = 1 << 60,
 ) -> list[Choice]:
     """The most telling frames in time order.
 
     Whatever was decoded whole and stands for itself comes first; a sample between keys is taken only for motion
-    that no key shows, while the frames to reach it fit in `frames_left`, and for scenes without a key that were
-    watched, while they fit in `watched_left`.
+    that no key shows, while the frames to reach it fit in `frames_left` and their bytes in `bytes_left`, and for scenes
+    without a key that were watched, while they fit in `watched_left`.
     """
     usable = _usable(signals, evidence)
     if not usable:
         return []
     chooser = _Chooser(signals, evidence, settings, usable)
-    offers = chooser.scenes(cuts, watched_left) + chooser.motion(motion, frames_left)
+    offers = chooser.scenes(cuts, watched_left) + chooser.motion(motion, frames_left, bytes_left)
     count = wanted_keyframes(signals.index.duration_s, settings)
     ranked = sorted(offers, key=lambda offer: -offer.rank)
     chooser.take_from_parts(ranked, count)
@@ -124,7 +125,7 @@ class _Chooser:
             offers.append(_Offer(sample, reason, score, _WEIGHT[reason] * score * length))
         return offers
 
-    def motion(self, motion: Sequence[Motion], frames_left: int) -> list[_Offer]:
+    def motion(self, motion: Sequence[Motion], frames_left: int, bytes_left: int) -> list[_Offer]:
         """The key nearest to the middle of each motion, else a sample within it that is cheap to reach."""
         offers = []
         for moving in sorted(motion, key=lambda moving: -moving.score):
@@ -133,17 +134,18 @@ class _Chooser:
             if inside:
                 sample = min(inside, key=lambda s: abs(float(self.signals.t_s[s]) - middle_s))
             else:
-                between = self._between_keys(moving, frames_left)
+                between = self._between_keys(moving, frames_left, bytes_left)
                 if between is None:
                     continue
-                sample, cost = between
+                sample, cost, size_bytes = between
                 frames_left -= cost
+                bytes_left -= size_bytes
             score = 0.5 + 0.5 * moving.score
             offers.append(_Offer(sample, KeyframeReason.MOTION, score, _WEIGHT[KeyframeReason.MOTION] * score))
         return offers
 
-    def _between_keys(self, moving: Motion, frames_left: int) -> tuple[int, int] | None:
-        """A reference sample some way into the motion, and what reaching it costs in frames."""
+    def _between_keys(self, moving: Motion, frames_left: int, bytes_left: int) -> tuple[int, int, int] | None:
+        """A reference sample some way into the motion, and what reaching it costs in frames and bytes."""
         signals = self.signals
         start_s = moving.start_s + min(0.8, 0.5 * (moving.end_s - moving.start_s))
         inside = (signals.t_s >= start_s) & (signals.t_s < moving.end_s) & signals.is_reference
@@ -152,8 +154,10 @@ class _Chooser:
             return None
         path = reach(signals, int(samples[0]))
         cost = int(signals.is_reference[path].sum()) + len(path) // 4
-        fits = path and path[0] not in self.evidence.failed and signals.index.is_readable[path].all()
-        return (int(samples[0]), cost) if fits and cost <= min(frames_left, _MAX_REACH) else None
+        size_bytes = int(signals.index.size_bytes[path].sum())
+        is_possible = path and path[0] not in self.evidence.failed and signals.index.is_readable[path].all()
+        fits = cost <= min(frames_left, _MAX_REACH) and size_bytes <= bytes_left
+        return (int(samples[0]), cost, size_bytes) if is_possible and fits else None
 
     def _watched_between(self, start_s: float, end_s: float, frames_left: int) -> tuple[int, int] | None:
         """The sharpest early sample of those that were decoded between keys, else the first, and what it costs."""

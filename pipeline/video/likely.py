@@ -1,8 +1,9 @@
-"""Where sizes of a stream of short GOPs make a cut or a transition likely: a ranking of places to look at. Pure.
+"""Where sizes make a cut or a transition likely: a ranking of places to look at. Pure.
 
-An encoder that holds its bit rate answers a new scene or a blend with larger samples, and pays for them afterwards;
-keys of two scenes differ in size. No single one of these signs tells much. Two logistic regressions weigh them, one for
-samples that begin a scene, one for samples within a gradual change. `tests.bench.fit_likely` fits them.
+An encoder answers a new scene or a blend with larger samples, and pays for them afterwards where it holds its bit rate;
+keys of two scenes differ in size. No single one of these signs tells much. Logistic regressions weigh them: for samples
+that begin a scene, and for samples within a gradual change, which each style of encoding codes in a way of its own.
+`tests.bench.fit_likely` fits them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.video.index import SampleIndex
-from pipeline.video.likely_weights import GRADUAL, HARD
+from pipeline.video.likely_weights import GRADUAL, GRADUAL_HEVC, GRADUAL_WEB, HARD
 
 _SMALLEST_BYTES = 200.0
 _AFTER_KEY = 5  # samples that the key makes small
@@ -28,6 +29,7 @@ _HARD_LIKELY, _GRADUAL_LIKELY = 0.2, 0.12
 _HARD_PER_MINUTE, _GRADUAL_PER_MINUTE = 14, 13
 _SURE, _BESIDE_S = 0.7, 0.4
 _HARD_FIRST = 0.6
+_BLENDS_APART_S, _BLEND_LIKELY, _BLENDS_PER_MINUTE = 1.0, 0.15, 24
 
 Columns = NDArray[np.float64]
 
@@ -70,6 +72,22 @@ def suspicious_places(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[Pla
     return tuple(sorted(places, key=lambda place: place.is_gradual * _HARD_FIRST - place.likelihood))
 
 
+def blends(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[Place, ...]:
+    """The likely dissolves and fades of a stream of long GOPs, in order of time."""
+    order = np.argsort(t_s, kind="stable")
+    if len(order) < _FEWEST:
+        return ()
+    is_key = index.is_key[order]
+    _, columns = signs(index.size_bytes[order], is_key)
+    likelihood = _logistic(columns, GRADUAL_HEVC if index.facts.codec == "hevc" else GRADUAL_WEB)
+    likelihood[is_key] = 0.0
+    likelihood = np.convolve(likelihood, np.full(_SMOOTH, 1 / _SMOOTH), "same")
+    likelihood[~index.is_readable[order]] = 0.0
+    count = round(_BLENDS_PER_MINUTE * max(index.duration_s, 20.0) / 60)
+    found = _peaks(order, t_s[order], likelihood, _BLENDS_APART_S, _BLEND_LIKELY, count)
+    return tuple(Place(*place, is_gradual=True) for place in sorted(found, key=lambda place: place[1]))
+
+
 def _peaks(
     order: NDArray[np.int64],
     t_s: NDArray[np.float64],
@@ -89,7 +107,8 @@ def _peaks(
 
 
 def _logistic(columns: Columns, weights: tuple[float, ...]) -> NDArray[np.float64]:
-    score = columns @ np.array(weights[1:]) + weights[0]
+    """The probability of each row; shorter weights are of the first columns, the plain signs."""
+    score = columns[:, : len(weights) - 1] @ np.array(weights[1:]) + weights[0]
     return np.asarray(1 / (1 + np.exp(-np.clip(score, -30, 30))), np.float64)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.video.cuts import Cut
 from pipeline.video.evidence import Evidence, Look, Run, Wish
+from pipeline.video.findings import Cut
 from pipeline.video.glance import Glance
 from pipeline.video.signals import Signals, smoothed
 
@@ -22,7 +22,7 @@ _QUIET_SHARE = 0.05
 _QUIET_PERCENTILE = 20
 _RISE = float(np.log(1.35))
 _RISE_IN_MADS = 4.0
-_SHOT_MARGIN_S = 0.4
+_SHOT_MARGIN_S, _BLEND_S = 0.4, 0.7
 _SETTLING_S = 0.3
 _RISE_WHILE_SETTLING = 1.0  # encoders refine a still scene in its first second
 _MIN_LENGTH_S = 0.35
@@ -61,8 +61,9 @@ def find_motion(signals: Signals, evidence: Evidence, cuts: Sequence[Cut]) -> Mo
     found: list[Motion] = []
     wishes: list[tuple[float, Wish]] = []
     duration_s = signals.index.duration_s
-    bounds = [0.0, *(cut.t_s for cut in cuts), duration_s]
-    for start_s, end_s in itertools.pairwise(bounds):
+    starts_s = [0.0, *(cut.t_s + _BLEND_S * cut.is_gradual for cut in cuts)]
+    ends_s = [*(cut.t_s - _BLEND_S * cut.is_gradual for cut in cuts), duration_s]
+    for start_s, end_s in zip(starts_s, ends_s, strict=True):
         if end_s - start_s < _MIN_SHOT_S:
             continue
         if is_quiet_coded(signals, start_s, end_s):

@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.video.cuts import find_cuts, size_events, transition_run, watching, whole_anchors, worth_watching
+from pipeline.video.cuts import find_cuts
 from pipeline.video.evidence import Evidence, Look, Run, Wish
 from pipeline.video.glanced import find_glanced_cuts, is_dense, shot_keys
+from pipeline.video.hints import size_events
 from pipeline.video.motion import find_motion, is_quiet_coded
 from pipeline.video.signals import Signals
 from pipeline.video.source import READ_GAP_BYTES, ByteRange, coalesce
+from pipeline.video.verdicts import is_weak_key, look_before
+from pipeline.video.watching import watching, whole_anchors, worth_watching
 
 _BYTES_PER_MINUTE = 8.5e6
 _MIN_BYTES = 1.5e6
@@ -39,8 +42,10 @@ _SPARSE_BYTES = 5_000_000
 _MOTION_PER_ROUND = 12
 _RANGES_PER_MINUTE, _MIN_RANGES, _MAX_RANGES = 21, 21, 1200
 _READ_SHARE, _MIN_READ_BYTES = 0.19, 3_000_000
+_LONG_READ_SHARE, _LONG_MIN_READ_BYTES = 0.108, 900_000
+_ANALYSIS_SHARE, _KEYS_SHARE = 0.85, 0.8
 _MAX_GAP_BYTES = 1_600_000
-_KEY_GAP_GOPS, _GLANCE_GAP_GOPS = 1.2, 0.7
+_KEY_GAP_GOPS, _GLANCE_GAP_GOPS, _MEAN_RANGES = 1.2, 0.7, 2.5
 _KEYS_SHOWN_PER_MINUTE = 5
 _MARGIN_S = 12.5
 _LIKE_SIZES = 0.15
@@ -71,7 +76,7 @@ def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
     ranges = int(np.clip(_RANGES_PER_MINUTE * signals.index.duration_s / 60, _MIN_RANGES, _MAX_RANGES))
     if signals.index.payloads or stream_bytes < _READ_WHOLE_BYTES:
         ranges = _MAX_RANGES
-    read_bytes = max(_MIN_READ_BYTES, _READ_SHARE * stream_bytes)
+    read_bytes = most_bytes_read(signals) * (1.0 if signals.has_short_gops else _ANALYSIS_SHARE)
     decoded_bytes *= _CHEAPER_BYTES.get(signals.index.facts.codec, 1)
     return Budget(
         decoded_bytes=int(decoded_bytes * effort),
@@ -79,6 +84,14 @@ def budget(signals: Signals, keyframes: int, *, effort: float = 1.0) -> Budget:
         ranges=int(ranges * max(1.0, effort)),
         read_bytes=int(read_bytes * max(1.0, effort)),
     )
+
+
+def most_bytes_read(signals: Signals) -> float:
+    """How many bytes may be read for all, analysis and images: less where GOPs are long."""
+    stream_bytes = int(signals.index.size_bytes.sum())
+    if signals.has_short_gops or sparse_gops(signals):
+        return max(_MIN_READ_BYTES, _READ_SHARE * stream_bytes)
+    return max(_LONG_MIN_READ_BYTES, _LONG_READ_SHARE * stream_bytes)
 
 
 def cheap_frames(signals: Signals) -> float:
@@ -92,7 +105,8 @@ def next_runs(signals: Signals, evidence: Evidence, left: Budget) -> list[Wish]:
     if is_dense(signals):
         return _glances(signals, evidence, left)
     if not evidence.done:
-        return affordable(signals, first_look(signals), left)
+        share = 1.0 if signals.has_short_gops else _KEYS_SHARE
+        return affordable(signals, first_look(signals), replace(left, read_bytes=int(share * left.read_bytes)))
     cuts = find_cuts(signals, evidence)
     wishes: list[Wish] = [run for run in cuts.wishes if run not in evidence.done]
     watched = [*worth_watching(signals, evidence), *_refreshed(signals, evidence, left)]
@@ -129,7 +143,7 @@ def _refreshed(signals: Signals, evidence: Evidence, left: Budget) -> Iterator[R
 
 def affordable(signals: Signals, runs: Iterable[Wish], left: Budget, read: Collection[int] = ()) -> list[Wish]:
     """As many of `runs`, in order, as the budget holds; the samples `read` need no range any more."""
-    index, gap_bytes = signals.index, read_gap_bytes(signals)
+    index, gap_bytes = signals.index, read_gap_bytes(signals, left)
     taken: list[Wish] = []
     bytes_left, frames_left, places = left.decoded_bytes, left.frames, list[ByteRange]()
     for run in dict.fromkeys(runs):
@@ -152,17 +166,20 @@ def affordable(signals: Signals, runs: Iterable[Wish], left: Budget, read: Colle
     return taken
 
 
-def read_gap_bytes(signals: Signals) -> int:
-    """How far apart samples may lie to be read in one range: neighbouring keys of short GOPs, as ranges are scarcer
-    than bytes there."""
+def read_gap_bytes(signals: Signals, left: Budget) -> int:
+    """How far apart samples may lie to be read in one range. Of short GOPs, whose keys lie far apart, so far as
+    bytes are left for each range that is left."""
     if not signals.has_short_gops or len(signals.anchors) < 2:
         return READ_GAP_BYTES
     usual_bytes = float(np.median(np.diff(signals.index.offset_bytes[signals.anchors])))
-    share = _GLANCE_GAP_GOPS if is_dense(signals) else _KEY_GAP_GOPS
-    return int(np.clip(share * usual_bytes, READ_GAP_BYTES, _MAX_GAP_BYTES))
+    if is_dense(signals):
+        gap_bytes = _GLANCE_GAP_GOPS * usual_bytes
+    else:
+        gap_bytes = min(_KEY_GAP_GOPS * usual_bytes, _MEAN_RANGES * left.read_bytes / max(1, left.ranges))
+    return int(np.clip(gap_bytes, READ_GAP_BYTES, _MAX_GAP_BYTES))
 
 
-def first_look(signals: Signals) -> list[Run]:
+def first_look(signals: Signals) -> list[Wish]:
     """Keys all over the video, those around the likely cuts, and the samples that may be cuts themselves.
 
     Ordered so that any beginning of the list is spread over the whole video.
@@ -174,9 +191,17 @@ def first_look(signals: Signals) -> list[Run]:
     for position, anchor in enumerate(anchors):
         if signals.is_irregular[anchor]:
             wanted.update(anchors[max(0, position - 1) : position + 1])
-    following = dict(itertools.pairwise(anchors))
-    runs = [_with_transitions(signals, sample, following.get(sample)) for sample in _spread(sorted(wanted))]
-    return runs + _sparse(signals)
+    return [
+        wish
+        for sample in _spread(sorted(wanted), is_last_early=not signals.has_short_gops)
+        for wish in _with_look(signals, sample)
+    ] + _sparse(signals)
+
+
+def _with_look(signals: Signals, key: int) -> list[Wish]:
+    """A key, and where it may stand in violent motion a look at what lies just before it: one range for both."""
+    look = look_before(signals, key) if signals.can_glance and is_weak_key(signals, key) else None
+    return [Run((key,)), look] if look else [Run((key,))]
 
 
 def _are_cheap(signals: Signals, anchors: list[int]) -> bool:
@@ -184,14 +209,6 @@ def _are_cheap(signals: Signals, anchors: list[int]) -> bool:
     index = signals.index
     pixels = len(anchors) * index.facts.width_px * index.facts.height_px
     return pixels <= _CHEAP_KEYS_PIXELS and int(index.size_bytes[anchors].sum()) <= _CHEAP_KEYS_BYTES
-
-
-def _with_transitions(signals: Signals, key: int, following: int | None) -> Run:
-    """A key, at once with the samples that would tell a transition after it: its decoding is most of the cost."""
-    if following is None or signals.has_short_gops or not signals.can_patch:
-        return Run((key,))
-    is_likely = signals.is_irregular[following] or not _are_alike(signals, key, following)
-    return transition_run(signals, key, following) if is_likely else Run((key,))
 
 
 def _are_alike(signals: Signals, key: int, other: int) -> bool:
@@ -240,12 +257,15 @@ def _parts_hints(
     return bool(since and until)
 
 
-def _spread(samples: list[int]) -> list[int]:
-    """The same samples, first and last first, then the middles of ever smaller gaps."""
+def _spread(samples: list[int], *, is_last_early: bool) -> list[int]:
+    """The same samples, the first first, then the middles of ever smaller gaps; the last is second if it shall be
+    `is_last_early`: after it nothing more can be compared."""
     count = len(samples)
     if count < 3:
         return samples
-    order = np.argsort([_reversed_bits(position) for position in range(count)], kind="stable")
+    order = np.argsort([_reversed_bits(position) for position in range(count)], kind="stable").tolist()
+    if is_last_early:
+        order = [0, count - 1, *(position for position in order if 0 < position < count - 1)]
     return [samples[position] for position in order]
 
 

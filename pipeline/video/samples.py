@@ -18,14 +18,13 @@ class SampleReader:
     """Reads samples in batches, neighbouring ones in one range (see `coalesce`), and keeps the recent ones.
 
     A file of up to 1 MB is read in one range: less than one more request costs. `ranges` and `bytes_read` count
-    what was asked for.
+    what was asked for; samples `gap_bytes` apart share a range.
     """
 
-    def __init__(
-        self, source: Source, index: SampleIndex, gap_bytes: int = READ_GAP_BYTES, *, max_kept_bytes: int = KEPT_BYTES
-    ) -> None:
+    def __init__(self, source: Source, index: SampleIndex, *, max_kept_bytes: int = KEPT_BYTES) -> None:
         self._max_kept_bytes = max_kept_bytes
-        self._source, self._index, self._gap_bytes = source, index, gap_bytes
+        self._source, self._index = source, index
+        self.gap_bytes = READ_GAP_BYTES
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._kept_bytes = 0
         self._whole: bytes | None = None
@@ -60,7 +59,7 @@ class SampleReader:
             if index.offset_bytes[s] >= 0
         }
         found: dict[int, bytes] = {}
-        merged = coalesce(list(places.values()), self._gap_bytes)
+        merged = coalesce(list(places.values()), self.gap_bytes)
         self.ranges += len(merged)
         self.bytes_read += sum(part.length_bytes for part in merged)
         blocks = [

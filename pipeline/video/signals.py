@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.video.glance import GLANCED_CODECS
 from pipeline.video.index import SampleIndex
-from pipeline.video.likely import Place, suspicious_places
+from pipeline.video.likely import Place, blends, suspicious_places
 
 _BEFORE = 12
 _BEFORE_PERCENTILE = 85
@@ -57,7 +57,8 @@ class Signals:
     `key_share` float64 (n,): its size over the median key's; `is_reference` bool (n,): samples that decoding can
     step on, by their display order; `activity` float64 (m,): the logarithm of the local mean size of non-key
     samples, every 0.1 s; `bumps`: its passing rises; `gop_s`: the usual distance of anchors;
-    `places`: where sizes make cuts likely, for short GOPs whose samples say something alone.
+    `places`: where sizes make cuts likely, for short GOPs whose samples say something alone; `blends`: where they make
+    gradual changes likely, for long GOPs.
     """
 
     index: SampleIndex
@@ -72,6 +73,7 @@ class Signals:
     bumps: tuple[Bump, ...]
     gop_s: float
     places: tuple[Place, ...]
+    blends: tuple[Place, ...]
 
     @property
     def can_patch(self) -> bool:
@@ -100,6 +102,11 @@ class Signals:
         first, last = (bisect.bisect_left(self.bumps, at_s, key=_middle_s) for at_s in (start_s, end_s))
         return [bump for bump in self.bumps[first:last] if bump.rise >= min_rise]
 
+    def blends_between(self, start_s: float, end_s: float) -> tuple[Place, ...]:
+        """The likely gradual changes in [start_s, end_s)."""
+        first, last = (bisect.bisect_left(self.blends, at_s, key=lambda place: place.t_s) for at_s in (start_s, end_s))
+        return self.blends[first:last]
+
     def next_key(self, sample: int) -> int:
         """The first key after `sample`, or the number of samples."""
         following = np.flatnonzero(self.index.is_key[sample + 1 :])
@@ -117,7 +124,7 @@ def signals(index: SampleIndex) -> Signals:
     activity, calm = _activity(index, t_s)
     is_reference = np.concatenate([[True], index.pts[1:] > np.maximum.accumulate(index.pts)[:-1]])
     gop_s = float(np.median(gaps_s)) if len(gaps_s) else index.duration_s
-    is_short = gop_s <= LONG_GOP_S and index.facts.codec in GLANCED_CODECS
+    is_short = gop_s <= LONG_GOP_S
     return Signals(
         index=index,
         t_s=t_s,
@@ -130,7 +137,8 @@ def signals(index: SampleIndex) -> Signals:
         calm=calm,
         bumps=_bumps(activity),
         gop_s=gop_s,
-        places=suspicious_places(index, t_s) if is_short else (),
+        places=suspicious_places(index, t_s) if is_short and index.facts.codec in GLANCED_CODECS else (),
+        blends=() if is_short else blends(index, t_s),
     )
 
 

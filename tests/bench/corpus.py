@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -116,14 +116,22 @@ class Target:
 
 def encode(folder: Path, name: str, written: Script, targets: Sequence[Target]) -> None:
     """Renders once, encodes for each target, and writes the truth beside."""
-    paths = {target: folder / f"{name}_{target.suffix}.mp4" for target in targets}
+    truths = {target: written.truth(f"{name}_{target.suffix}", target.group) for target in targets}
+    encode_images(folder, name, frames(written), truths)
+
+
+def encode_images(
+    folder: Path, name: str, images: Iterable[BgrImage], truths: Mapping[Target, Mapping[str, object]]
+) -> None:
+    """Encodes the same images for each target, and writes its truth beside."""
+    paths = {target: folder / f"{name}_{target.suffix}.mp4" for target in truths}
     with ExitStack() as stack:
         writers = [stack.enter_context(_Writer(path, to.size_px, to.encoder)) for to, path in paths.items()]
-        for number, image in enumerate(frames(written)):
+        for number, image in enumerate(images):
             for writer in writers:
                 writer.write(image, number)
     for target, path in paths.items():
-        path.with_suffix(".json").write_text(json.dumps(written.truth(path.stem, target.group), indent=1))
+        path.with_suffix(".json").write_text(json.dumps(truths[target], indent=1))
 
 
 @dataclass(frozen=True, slots=True)

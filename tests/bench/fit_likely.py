@@ -1,8 +1,9 @@
-"""Fits the weights of `pipeline.video.likely` on clips of short GOPs with known cuts, and says how well they rank.
+"""Fits the weights of `pipeline.video.likely` on clips with known cuts, and says how well they rank.
 
     python -m tests.bench.fit_likely FOLDER... [--write]
 
-Ranks are those of clips that were left out of the fit, one script at a time: how many places to look at they cost.
+Ranks are those of clips that were left out of the fit, one at a time: how many places to look at they cost. Of long
+GOPs it says what sizes alone would find, and how often they would be wrong, at several thresholds.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ def _clip(path: Path) -> _Clip:
     return _Clip(path.stem, truth, t_s, is_key, columns, is_cut, is_gradual, is_edge & ~is_gradual)
 
 
+def _is_of(path: Path, group: str) -> bool:
+    return path.with_suffix(".json").exists() and read_truth(path).group == group
+
+
 def _fit(columns: NDArray[np.float64], is_it: NDArray[np.bool_], weight: float) -> tuple[float, ...]:
     """Ridge-regularised logistic regression by Newton's method, on standardised columns; intercept first."""
     centre, scale = columns.mean(0), columns.std(0) + 1e-6
@@ -80,24 +85,60 @@ def _both(clips: Sequence[_Clip]) -> tuple[tuple[float, ...], tuple[float, ...]]
     return _fit(columns[inner | cut], cut[inner | cut], _HARD_WEIGHT), _fit(columns[clear], gradual[clear], 1.0)
 
 
+def _gradual(clips: Sequence[_Clip]) -> tuple[float, ...]:
+    """For long GOPs: of the plain signs only; hinges found no more of 88 left-out blends."""
+    columns, gradual, clear = (
+        np.concatenate(parts)
+        for parts in zip(*((c.columns, c.is_gradual, ~(c.is_key | c.is_edge)) for c in clips), strict=True)
+    )
+    return _fit(columns[clear, : columns.shape[1] // 3], gradual[clear], 1.0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help="into pipeline/video/likely_weights.py")
+    parser.add_argument("--skip-report", action="store_true")
     options = parser.parse_args()
-    clips = [_clip(path) for folder in options.folders for path in sorted(folder.glob("*_phone.mp4"))]
-    hard, gradual = _both(clips)
+    phone, web, hevc = (
+        [_clip(path) for folder in options.folders for path in sorted(folder.glob("*.mp4")) if _is_of(path, group)]
+        for group in ("phone", "web", "hevc")
+    )
+    tables = (*_both(phone), _gradual(web), _gradual(hevc))
     text = [
         '"""Fitted by `tests.bench.fit_likely`: the intercept, then one weight for each of `likely.signs`."""',
         "",
     ]
-    for name, weights in (("HARD", hard), ("GRADUAL", gradual)):
+    for name, weights in zip(("HARD", "GRADUAL", "GRADUAL_WEB", "GRADUAL_HEVC"), tables, strict=True):
         text += [f"{name}: tuple[float, ...] = ("]
         text += ["    " + ", ".join(map(str, weights[at : at + 12])) + "," for at in range(0, len(weights), 12)]
         text += [")"]
     if options.write:
         Path(likely_weights.__file__).write_text("\n".join(text) + "\n")
-    _report(clips)
+    if not options.skip_report:
+        _report(phone)
+        for group, clips in (("web", web), ("hevc", hevc)):
+            _report_blends(group, clips)
+
+
+def _report_blends(group: str, clips: Sequence[_Clip]) -> None:
+    found: list[tuple[float, bool]] = []
+    for clip in clips:
+        weights = _gradual([other for other in clips if other is not clip])
+        score = clip.columns[:, : len(weights) - 1] @ np.array(weights[1:]) + weights[0]
+        likelihood = np.where(clip.is_key, 0.0, 1 / (1 + np.exp(-np.clip(score, -30, 30))))
+        likelihood = np.convolve(likelihood, np.full(9, 1 / 9), "same")
+        left = list(clip.truth.gradual)
+        for place_s in _places(clip, likelihood, 1.0):
+            hit = next((blend for blend in left if blend[1] <= place_s <= blend[2]), None)
+            if hit is not None:
+                left.remove(hit)
+            found.append((float(likelihood[np.abs(clip.t_s - place_s).argmin()]), hit is not None))
+    of = sum(len(clip.truth.gradual) for clip in clips)
+    for least in (0.2, 0.5, 0.8, 0.95):
+        above = [is_hit for likelihood, is_hit in found if likelihood > least]
+        line = f"{group}: above {least} {sum(above)} of {of} blends, {len(above) - sum(above)} other places"
+        print(line)  # noqa: T201 - the output
 
 
 def _report(clips: Sequence[_Clip]) -> None:

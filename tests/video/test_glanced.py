@@ -8,9 +8,10 @@ import pytest
 
 from pipeline.video.evidence import Evidence, Look
 from pipeline.video.glance import Glance
-from pipeline.video.glanced import find_glanced_cuts, is_dense, looks, shot_keys
+from pipeline.video.glanced import find_glanced_cuts, is_dense, shot_keys
 from pipeline.video.likely import Place
 from pipeline.video.signals import Signals, signals
+from pipeline.video.verdicts import looks
 from tests.video.synthetic import FPS, evidence_of, index_of, picture
 
 _KEYS = list(range(0, 600, 30))

@@ -7,7 +7,7 @@ from hypothesis import settings as trials
 from hypothesis import strategies as st
 
 from pipeline.media import KeyframeReason, KeyframeSettings
-from pipeline.video.cuts import Cut
+from pipeline.video.findings import Cut
 from pipeline.video.keyframes import choose_keyframes, wanted_keyframes
 from pipeline.video.motion import Motion
 from pipeline.video.signals import signals
