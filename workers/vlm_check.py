@@ -97,6 +97,8 @@ _ADVICE = {
     "schema": "the engine must support `response_format: json_schema`: vLLM and SGLang do by default",
     "pictures": "serve a vision-language model, and allow pictures (vLLM: --limit-mm-per-prompt)",
     "logprobs": "set VIDEOSIEVE_VLM__LOGPROBS=false: the model's own score counts then",
+    "known_answers": "these pictures are as many and as large as the policy's: raise the engine's limits (context, "
+    "size of a request), or lower decision.vlm.images",
 }
 
 

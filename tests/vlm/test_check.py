@@ -82,6 +82,17 @@ def test_the_image_limit_is_found_and_said() -> None:
     assert "max_images to 4" in found.advice
 
 
+def test_an_engine_with_no_room_for_the_policys_largest_request_is_found_out() -> None:
+    def cramped(call: Call) -> None:
+        is_large = sum(map(len, call.images)) > 100_000
+        (status(400, '{"error": {"message": "too long"}}') if is_large else good_engine)(call)
+
+    found = findings(cramped)
+    assert found["pictures"].grade is Grade.OK  # as many, but small
+    assert found["known_answers"].grade is Grade.FAILED
+    assert "lower decision.vlm.images" in found["known_answers"].advice
+
+
 def test_other_tokens_a_picture_are_measured() -> None:
     found = findings(lambda call: good_engine(call, tokens=1024))["picture_tokens"]
     assert found.grade is Grade.POOR
