@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.cascade.cascade import run_cascade
 from pipeline.cascade.commercial import VlmPricesPart
-from pipeline.cascade.cost import bill, nano, vlm_nano, worst_case_nano
+from pipeline.cascade.cost import bill, nano, review_nano, vlm_nano, worst_case_nano, yardstick_nano
 from pipeline.cascade.policy import Policy
 from pipeline.cascade.vlm_part import ImagesPart
 from pipeline.verdict import VlmUsage
@@ -115,3 +115,27 @@ def test_no_usage_within_its_bounds_costs_more_than_the_worst_case(
 def test_a_policy_without_a_vlm_has_no_worst_case() -> None:
     with pytest.raises(ValueError, match="no VLM stage"):
         worst_case_nano(policy({"cheap": {"q": rule("a")}}), text_bytes=1)
+
+
+def test_whatever_prices_a_policy_may_name_its_amounts_fit_into_the_ledger() -> None:
+    """A price beyond them would leave every run undecidable: the ledger refuses what 64 bits do not hold."""
+    text = document(
+        {"cheap": {"q": rule("a")}},
+        vlm=vlm("q", sampling={"max_tokens": 16_384}, images={"max_images": 64, "max_image_tokens": 1_000_000}),
+    )
+    text["commercial"]["prices"] = {
+        "cpu_second": 1000,
+        "device_second": 1000,
+        "review_minute": 999_999,
+        "minutes_per_review": 100,
+        "vlm": {"token_in": 1000, "token_cached": 1000, "token_out": 1000, "request": 999_999},
+    }
+    dearest = Policy.model_validate(text)
+    amounts = [
+        worst_case_nano(dearest, text_bytes=200_000, requests=2),
+        yardstick_nano(dearest, 2**31, 8192, 4320),
+        64 * review_nano(dearest.commercial.prices),
+        nano(dearest.commercial.prices.cpu_second, 86_400.0),
+    ]
+    assert all(0 < amount < 2**62 for amount in amounts[:2] + amounts[3:])
+    assert amounts[2] < 2**63
