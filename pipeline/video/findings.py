@@ -31,7 +31,7 @@ def merged(cuts: list[Cut]) -> tuple[Cut, ...]:
     for cut in sorted(cuts, key=lambda cut: cut.t_s):
         near_s = _SAME_TRANSITION_S if kept and (kept[-1].is_gradual or cut.is_gradual) else _SAME_CUT_S
         if kept and cut.t_s - kept[-1].t_s < near_s:
-            best = max(kept[-1], cut, key=lambda cut: cut.score)
+            best = max(kept[-1], cut, key=lambda cut: (cut.is_gradual, cut.score))
             kept[-1] = replace(best, is_gradual=kept[-1].is_gradual or cut.is_gradual)
         else:
             kept.append(cut)

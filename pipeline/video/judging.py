@@ -108,9 +108,9 @@ class Judge:
 
     def replaces(self, key: int, sample: int, distance: float) -> bool | None:
         """Whether `sample` replaces the picture of the key before it; None while that is asked for."""
-        if self.signals.can_glance:
+        if self.signals.can_glance and not self.signals.has_short_gops:
             is_new = self.begins_scene(sample)
-        elif self.signals.can_patch:
+        elif self.signals.can_patch:  # in short GOPs the key is wanted anyway
             is_new = self.shows_other(Run((key, sample), is_patched=True))
         else:
             ratio, share = self.signals.size_ratio[sample], self.signals.key_share[sample]

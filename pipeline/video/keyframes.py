@@ -66,14 +66,14 @@ def choose_keyframes(
     """The most telling frames in time order.
 
     Whatever was decoded whole and stands for itself comes first; a sample between keys is taken only for motion
-    that no key shows, while the frames to reach it fit in `frames_left` and their bytes in `bytes_left`, and for scenes
-    without a key that were watched, while they fit in `watched_left`.
+    that no key shows, while the frames to reach it fit in `frames_left`, and for scenes without a key that were
+    watched, while they fit in `watched_left`; and either only while what must be read for it fits in `bytes_left`.
     """
     usable = _usable(signals, evidence)
     if not usable:
         return []
-    chooser = _Chooser(signals, evidence, settings, usable)
-    offers = chooser.scenes(cuts, watched_left) + chooser.motion(motion, frames_left, bytes_left)
+    chooser = _Chooser(signals, evidence, settings, usable, bytes_left)
+    offers = chooser.scenes(cuts, watched_left) + chooser.motion(motion, frames_left)
     count = wanted_keyframes(signals.index.duration_s, settings)
     ranked = sorted(offers, key=lambda offer: -offer.rank)
     chooser.take_from_parts(ranked, count)
@@ -98,9 +98,19 @@ def _usable(signals: Signals, evidence: Evidence) -> list[int]:
 
 
 class _Chooser:
-    def __init__(self, signals: Signals, evidence: Evidence, settings: KeyframeSettings, usable: list[int]) -> None:
+    def __init__(
+        self, signals: Signals, evidence: Evidence, settings: KeyframeSettings, usable: list[int], bytes_left: int
+    ) -> None:
         self.signals, self.evidence, self.settings, self.usable = signals, evidence, settings, usable
+        self.bytes_left = bytes_left
         self.chosen: list[Choice] = []
+
+    def bytes_to_read(self, sample: int) -> int:
+        """What showing a sample takes that was not read yet: nothing for what was decoded."""
+        if sample in self.usable:
+            return 0
+        unread = [step for step in reach(self.signals, sample) if step not in self.evidence.exact]
+        return int(self.signals.index.size_bytes[unread].sum())
 
     def scenes(self, cuts: Sequence[Cut], watched_left: int) -> list[_Offer]:
         """The first usable key of every shot, else a sample that was watched; longer shots first."""
@@ -125,7 +135,7 @@ class _Chooser:
             offers.append(_Offer(sample, reason, score, _WEIGHT[reason] * score * length))
         return offers
 
-    def motion(self, motion: Sequence[Motion], frames_left: int, bytes_left: int) -> list[_Offer]:
+    def motion(self, motion: Sequence[Motion], frames_left: int) -> list[_Offer]:
         """The key nearest to the middle of each motion, else a sample within it that is cheap to reach."""
         offers = []
         for moving in sorted(motion, key=lambda moving: -moving.score):
@@ -134,18 +144,17 @@ class _Chooser:
             if inside:
                 sample = min(inside, key=lambda s: abs(float(self.signals.t_s[s]) - middle_s))
             else:
-                between = self._between_keys(moving, frames_left, bytes_left)
+                between = self._between_keys(moving, frames_left)
                 if between is None:
                     continue
-                sample, cost, size_bytes = between
+                sample, cost = between
                 frames_left -= cost
-                bytes_left -= size_bytes
             score = 0.5 + 0.5 * moving.score
             offers.append(_Offer(sample, KeyframeReason.MOTION, score, _WEIGHT[KeyframeReason.MOTION] * score))
         return offers
 
-    def _between_keys(self, moving: Motion, frames_left: int, bytes_left: int) -> tuple[int, int, int] | None:
-        """A reference sample some way into the motion, and what reaching it costs in frames and bytes."""
+    def _between_keys(self, moving: Motion, frames_left: int) -> tuple[int, int] | None:
+        """A reference sample some way into the motion, and what reaching it costs in frames."""
         signals = self.signals
         start_s = moving.start_s + min(0.8, 0.5 * (moving.end_s - moving.start_s))
         inside = (signals.t_s >= start_s) & (signals.t_s < moving.end_s) & signals.is_reference
@@ -154,10 +163,8 @@ class _Chooser:
             return None
         path = reach(signals, int(samples[0]))
         cost = int(signals.is_reference[path].sum()) + len(path) // 4
-        size_bytes = int(signals.index.size_bytes[path].sum())
-        is_possible = path and path[0] not in self.evidence.failed and signals.index.is_readable[path].all()
-        fits = cost <= min(frames_left, _MAX_REACH) and size_bytes <= bytes_left
-        return (int(samples[0]), cost, size_bytes) if is_possible and fits else None
+        fits = path and path[0] not in self.evidence.failed and signals.index.is_readable[path].all()
+        return (int(samples[0]), cost) if fits and cost <= min(frames_left, _MAX_REACH) else None
 
     def _watched_between(self, start_s: float, end_s: float, frames_left: int) -> tuple[int, int] | None:
         """The sharpest early sample of those that were decoded between keys, else the first, and what it costs."""
@@ -172,6 +179,8 @@ class _Chooser:
         cost = int(self.signals.is_reference[path].sum())
         pixels = 0 if watched else cost * index.facts.width_px * index.facts.height_px
         if sample is None or not path or path[0] in self.evidence.failed or not index.is_readable[path].all():
+            return None
+        if self.bytes_to_read(sample) > self.bytes_left:
             return None
         return (sample, cost) if cost <= frames_left and pixels <= _CHEAP_PIXELS else None
 
@@ -201,7 +210,8 @@ class _Chooser:
         """The best offers, without scenes that look like one already taken."""
         for offer in offers:
             is_copy = offer.reason is KeyframeReason.SCENE_CUT and self._difference(offer.sample) < _SAME_PICTURE
-            if len(self.chosen) < count and self._is_apart(offer.sample) and not is_copy:
+            fits = self.bytes_to_read(offer.sample) <= self.bytes_left
+            if len(self.chosen) < count and self._is_apart(offer.sample) and fits and not is_copy:
                 self._choose(offer)
 
     def cover(self, count: int) -> None:
@@ -238,6 +248,7 @@ class _Chooser:
 
     def _choose(self, offer: _Offer) -> None:
         index = self.signals.index
+        self.bytes_left -= self.bytes_to_read(offer.sample)
         t_s = max(0.0, float(self.signals.t_s[offer.sample]))
         keyframe = Keyframe(t_s, int(index.pts[offer.sample]), offer.reason, float(np.clip(offer.score, 0, 1)))
         self.chosen.append(Choice(offer.sample, keyframe))

@@ -27,8 +27,8 @@ _KEY_RATIO = 2.0
 _HARD_APART_S, _GRADUAL_APART_S = 0.1, 0.6
 _HARD_LIKELY, _GRADUAL_LIKELY = 0.2, 0.12
 _HARD_PER_MINUTE, _GRADUAL_PER_MINUTE = 14, 13
-_SURE, _BESIDE_S = 0.7, 0.4
-_HARD_FIRST = 0.6
+_SURE, _BESIDE_S, _BLEND_S = 0.7, 0.4, 0.3
+_HARD_FIRST, _SURE_BLEND = 0.6, 0.95
 _BLENDS_APART_S, _BLEND_LIKELY, _BLENDS_PER_MINUTE = 1.0, 0.15, 24
 
 Columns = NDArray[np.float64]
@@ -36,19 +36,22 @@ Columns = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A sample at which sizes suggest that a scene begins, or one is blended into the next; `likelihood` in 0..1."""
+    """A sample at which sizes suggest that a scene begins, or one is blended into the next; `likelihood` in 0..1.
+
+    `blend`: where it looks like a beginning, how likely something is blended beside it.
+    """
 
     sample: int
     t_s: float
     likelihood: float
     is_gradual: bool
+    blend: float = 0.0
 
 
 def suspicious_places(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[Place, ...]:
-    """The likeliest places, the likeliest first; not what a likely cut does to the sizes beside it.
+    """The likeliest places, in the order in which they are worth a look; not what a likely cut does to sizes beside it.
 
-    Hard ones go before: one sample settles them. None where the stream is too short to
-    tell, or its keys are no larger than other samples: with intra refresh they are none.
+    None where the stream is too short to tell, or its keys are no larger than other samples: intra refresh has none.
     """
     order = np.argsort(t_s, kind="stable")
     is_key = index.is_key[order]
@@ -64,12 +67,19 @@ def suspicious_places(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[Pla
     minutes = max(index.duration_s, 20.0) / 60
     cuts = _peaks(order, t_s[order], hard, _HARD_APART_S, _HARD_LIKELY, round(_HARD_PER_MINUTE * minutes))
     blends = _peaks(order, t_s[order], gradual, _GRADUAL_APART_S, _GRADUAL_LIKELY, round(_GRADUAL_PER_MINUTE * minutes))
-    places = [Place(*cut, is_gradual=False) for cut in cuts]
+    beside = [gradual[slice(*np.searchsorted(t_s[order], (at_s - _BLEND_S, at_s + _BLEND_S)))] for _, at_s, _ in cuts]
+    places = [Place(*cut, is_gradual=False, blend=float(near.max())) for cut, near in zip(cuts, beside, strict=True)]
     sure_s = np.array(sorted(place.t_s for place in places if place.likelihood > _SURE) or [-np.inf])
     for sample, at_s, likelihood in blends:
         if np.abs(sure_s - at_s).min() > _BESIDE_S:
             places.append(Place(sample, at_s, likelihood, is_gradual=True))
-    return tuple(sorted(places, key=lambda place: place.is_gradual * _HARD_FIRST - place.likelihood))
+    return tuple(sorted(places, key=_order))
+
+
+def _order(place: Place) -> float:
+    """Hard ones first, and last the blends that are certain enough unseen."""
+    is_sure = place.is_gradual and place.likelihood > _SURE_BLEND
+    return place.is_gradual * _HARD_FIRST - place.likelihood + 2 * is_sure
 
 
 def blends(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[Place, ...]:

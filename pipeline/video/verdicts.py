@@ -16,7 +16,7 @@ _FLASH_SAMPLES, _FLASH_RATIO, _FLASH_SHARE = 4, 1.4, 0.5
 _AROUND_S, _INTO_BLEND_S = 0.12, (0.0, 0.15)
 _BLEND_LEAST, _BLEND_SUM, _BLEND_CLEAR = 0.045, 0.13, 0.35
 _LASTING_S = 0.17
-_FADE_MOST, _FADE_LIKELY = 0.3, 0.6
+_FADE_MOST, _FADE_LIKELY, _FADE_BLEND = 0.3, 0.6, 0.4
 _VIOLENT = 0.3
 _STRONG_KEY_RATIO = 2.4
 
@@ -67,8 +67,9 @@ def judged(place: Place, intra: list[float], *, has_short_gops: bool = True) -> 
     first, *later = intra
     if first > _NEW_SCENE and all(other < _BACK_AGAIN for other in later):
         return Kind.HARD
-    is_lasting = bool(later) and min(later) > _BACK_AGAIN and first > _BACK_AGAIN
-    return Kind.GRADUAL if is_lasting else Kind.NONE
+    is_lasting = bool(later) and min(later) > _BACK_AGAIN
+    is_fade = place.blend > _FADE_BLEND  # from black on little is predicted, for as long as a flash lasts
+    return Kind.GRADUAL if first > _BACK_AGAIN and (is_lasting or is_fade) else Kind.NONE
 
 
 def unpredicted(evidence: Evidence, wanted: list[Look]) -> list[float] | None:

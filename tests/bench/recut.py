@@ -41,20 +41,20 @@ class _Piece:
     joins_s: float
 
 
-def pieces(clips: Sequence[Path], seed: int) -> list[_Piece]:
+def pieces(clips: Sequence[Path], seed: int, shots: int = _SHOTS) -> list[_Piece]:
     """What one recut consists of; a clip of real footage gives as many pieces as it has shots long enough."""
     generator = np.random.default_rng(seed)
-    shots = []
+    parts = []
     for clip in clips:
         truth = read_truth(clip)
         for start_s, end_s in itertools.pairwise((0.0, *truth.cuts_s, truth.duration_s)):
             starts = np.arange(start_s + _EDGE_S, end_s - _SHOT_S[1] - _JOIN_S[1] - _EDGE_S, _STEP_S)
-            shots += [(clip, start_s, float(at_s)) for at_s in starts]
-    left = [shots[at] for at in generator.permutation(len(shots))]
+            parts += [(clip, start_s, float(at_s)) for at_s in starts]
+    left = [parts[at] for at in generator.permutation(len(parts))]
     found: list[_Piece] = []
     scene: tuple[Path, float] | None = None
-    for number in range(_SHOTS):
-        clip, shot_s, start_s = next(shot for shot in left if shot[:2] != scene)
+    for number in range(shots):
+        clip, shot_s, start_s = next(part for part in left if part[:2] != scene)
         left.remove((clip, shot_s, start_s))
         scene = (clip, shot_s)
         joins = str(generator.choice(_KINDS)) if number else "cut"

@@ -40,15 +40,15 @@ def phone_like(outlier: int | None, outlier_bytes: int = 27_000) -> tuple[list[i
     return sizes, list(range(0, 300, 30))
 
 
-def judged(intra: float) -> tuple[list[float], list[Wish]]:
-    """Cuts and wishes once the outlier at sample 137 was looked at, which could not predict the share `intra`."""
+def judged(answer: int) -> tuple[list[float], list[Wish]]:
+    """Cuts and wishes once the outlier at sample 137 was decoded and showed the scene `answer`."""
     sizes, keys = phone_like(137)
     found = signals(index_of(sizes, keys))
     evidence = evidence_of({key: picture(1 if key < 137 else 2) for key in keys})
-    (look,) = find_cuts(found, evidence).wishes
-    assert isinstance(look, Look)
-    assert look.sample == 137
-    evidence.add_glance(look, Glance(intra, 0.0, 0.0, 1.0))
+    wishes = find_cuts(found, evidence).wishes
+    run = Run((120, 137), is_patched=True)
+    assert run in wishes
+    evidence.add(run, {120: picture(1), 137: picture(answer)})
     after = find_cuts(found, evidence)
     return [cut.t_s for cut in after.cuts], list(after.wishes)
 
@@ -130,14 +130,14 @@ def test_a_change_of_exposure_or_a_shift_is_no_difference() -> None:
     assert abs(likeness(picture(1), picture(2))) < 0.5
 
 
-def test_a_sample_that_could_predict_nothing_is_a_cut() -> None:
-    cuts_s, wishes = judged(0.99)
+def test_a_sample_that_replaces_the_picture_is_a_cut() -> None:
+    cuts_s, wishes = judged(2)
     assert cuts_s == pytest.approx([137 / 30])
     assert wishes == []
 
 
-def test_a_sample_that_was_predicted_is_none_at_its_place() -> None:
-    cuts_s, _ = judged(0.1)
+def test_a_sample_that_leaves_the_picture_standing_is_none_at_its_place() -> None:
+    cuts_s, _ = judged(1)
     assert all(abs(t_s - 137 / 30) > 0.3 for t_s in cuts_s)
 
 

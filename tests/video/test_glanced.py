@@ -63,6 +63,13 @@ def test_a_flash_comes_back_and_is_no_cut() -> None:
     assert cut.is_gradual
 
 
+def test_what_looks_like_a_flash_amid_a_likely_blend_is_a_fade() -> None:
+    place = replace(_hard(100), blend=0.7)
+    found = _signals(place, sizes={100: 90_000, 103: 80_000})
+    (cut,) = find_glanced_cuts(found, _seen(found, place, 0.99, 0.97, 0.03)).cuts
+    assert cut.is_gradual
+
+
 @pytest.mark.parametrize(("intra", "is_cut"), [((0.2, 0.3), True), ((0.02, 0.04), False), ((0.0, 0.2), False)])
 def test_a_blend_is_predicted_badly_all_along(intra: tuple[float, float], is_cut: bool) -> None:
     place = _gradual(100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.video.likely import suspicious_places
+from pipeline.video.likely import blends, suspicious_places
 from tests.video.synthetic import FPS, index_of
 
 _GOP = 30
@@ -42,3 +42,16 @@ def test_a_replaced_picture_and_a_blend_are_pointed_at() -> None:
 def test_a_stream_too_short_to_tell_points_nowhere() -> None:
     index = index_of([9_000] * 40, [0, 10, 20, 30])
     assert suspicious_places(index, index.t_s) == ()
+
+
+def test_a_blend_of_a_long_gop_is_pointed_at_and_steady_motion_is_not() -> None:
+    generator = np.random.default_rng(5)
+    sizes = [int(2_000 * generator.uniform(0.8, 1.25)) for _ in range(900)]
+    sizes[0] = sizes[250] = sizes[500] = sizes[750] = 60_000
+    steady = index_of(sizes, [0, 250, 500, 750])
+    assert blends(steady, steady.t_s) == ()
+    for sample in range(*_BLEND):
+        sizes[sample] *= 9
+    index = index_of(sizes, [0, 250, 500, 750])
+    (place,) = blends(index, index.t_s)
+    assert _BLEND[0] / FPS <= place.t_s <= _BLEND[1] / FPS

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.video.evidence import Evidence, Run
-from pipeline.video.plan import Budget, affordable, budget, first_look, next_runs, sparse_gops
+from pipeline.video.plan import (
+    Budget,
+    affordable,
+    budget,
+    first_look,
+    most_bytes_read,
+    next_runs,
+    read_gap_bytes,
+    sparse_gops,
+)
 from pipeline.video.signals import signals
 from tests.video.synthetic import evidence_of, index_of, picture
 
@@ -98,3 +107,25 @@ def test_without_a_readable_key_there_is_no_gop_and_no_plan() -> None:
     assert sparse_gops(found) == []
     assert budget(found, keyframes=5).frames >= 0
     assert first_look(found) == []
+
+
+def test_of_long_gops_at_most_an_eighth_or_a_megabyte_is_read() -> None:
+    sizes, keys = web()
+    small = signals(index_of([size * 4 for size in sizes], keys))
+    assert most_bytes_read(small) <= 1_000_000
+    large = signals(index_of([size * 20 for size in sizes], keys))
+    assert most_bytes_read(large) <= 0.12 * sum(large.index.size_bytes)
+    assert budget(large, keyframes=5).read_bytes < most_bytes_read(large)
+
+
+def test_keys_are_read_together_only_while_there_are_bytes_for_it() -> None:
+    keys = list(range(0, 900, 30))
+    sizes = [60_000 if sample % 30 == 0 else 20_000 for sample in range(900)]
+    found = signals(index_of(sizes, keys))
+    runs = [Run((key,)) for key in keys[:2]]
+    rich, poor = (
+        Budget(10**9, 10**6, ranges=1, read_bytes=3_000_000),
+        Budget(10**9, 10**6, ranges=9, read_bytes=900_000),
+    )
+    assert len(affordable(found, runs, rich)) == 2
+    assert read_gap_bytes(found, rich) > read_gap_bytes(found, poor)
