@@ -45,10 +45,13 @@ class Ages:
     _since: object = None
 
     def look(self) -> float:
-        """Seconds since the oldest upload without an outcome was accepted; 0 where there is none."""
+        """Seconds since the oldest upload without an outcome was accepted; 0 where there is none.
+
+        Looks back a little each time: a row's time is when its transaction began, and others may commit before it.
+        """
         rows = self.stand.books.rows(
             "SELECT v.key, r.updated_at FROM runs r JOIN videos v ON v.id = r.video_id "
-            "WHERE r.state = ANY(%s) AND r.updated_at >= coalesce(%s, '-infinity'::timestamptz)",
+            "WHERE r.state = ANY(%s) AND r.updated_at >= coalesce(%s, '-infinity'::timestamptz) - interval '30 s'",
             ["decided", "in_review", "rejected", "failed", "superseded"], self._since,
         )  # fmt: skip
         self.settled |= {row.key for row in rows}
