@@ -14,6 +14,7 @@ from pipeline.video.signals import Signals
 from pipeline.video.verdicts import Kind, judged, looks
 
 _DENSE_PER_MINUTE, _DENSE_AT_LEAST = 9.5, 6.0
+_CLEAR, _CLEAR_PER_MINUTE, _BLENDS_PER_MINUTE = 0.9, 6, 4
 _UNSEEN_HARD, _UNSEEN_GRADUAL = 0.6, 0.5
 _SETTLING_S = 0.8
 
@@ -22,8 +23,12 @@ def is_dense(signals: Signals) -> bool:
     """Whether there are so many suspicious places that keys a few seconds apart could not tell them apart."""
     if not (signals.can_glance and signals.has_short_gops):
         return False
+    minutes = signals.index.duration_s / 60
     expected = sum(place.likelihood for place in signals.places)
-    return expected >= max(_DENSE_AT_LEAST, _DENSE_PER_MINUTE * signals.index.duration_s / 60)
+    blends = sum(place.likelihood for place in signals.places if place.is_gradual)
+    clear = sum(place.likelihood > _CLEAR for place in signals.places if not place.is_gradual)
+    is_edited = blends >= _BLENDS_PER_MINUTE * minutes or clear >= _CLEAR_PER_MINUTE * minutes
+    return is_edited and expected >= max(_DENSE_AT_LEAST, _DENSE_PER_MINUTE * minutes)
 
 
 def find_glanced_cuts(signals: Signals, evidence: Evidence, *, is_final: bool = False) -> CutFindings:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bisect
 
+import numpy as np
+
 from pipeline.video.evidence import Evidence, Run
 from pipeline.video.judging import DIFFERENT, STRONG_KEY_RATIO, Judge
 from pipeline.video.likely import Place
@@ -14,6 +16,7 @@ _MIXED_S, _SPREAD_S = 0.5, 0.8
 _CLEAR_KEY_RATIO, _THERE_AND_BACK = 4.0, 2
 _AFTER_BLEND_S = 1.5
 _SURE_BLEND, _UNSEEN_BLEND, _UNSEEN_BLEND_BESIDE_CUT = 0.95, 0.5, 0.8
+_UNSEEN_BLEND_ON_KEY = 0.35
 
 
 class LongGops(Judge):
@@ -117,4 +120,11 @@ class LongGops(Judge):
                 return None
             if (intra := unpredicted(self.evidence, wanted)) is not None:
                 return judged(place, intra, has_short_gops=False) is Kind.GRADUAL
+        if self.signals.can_glance and self.is_on_key(place):
+            return place.likelihood >= _UNSEEN_BLEND_ON_KEY
         return place.likelihood >= (_UNSEEN_BLEND_BESIDE_CUT if is_beside_cut else _UNSEEN_BLEND)
+
+    def is_on_key(self, place: Place) -> bool:
+        """Whether the encoder set a key within a likely blend."""
+        near = np.abs(self.signals.t_s[self.signals.anchors] - place.t_s) < _MIXED_S
+        return bool(self.signals.is_irregular[self.signals.anchors[near]].any())
