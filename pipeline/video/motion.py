@@ -70,13 +70,21 @@ def find_motion(signals: Signals, evidence: Evidence, cuts: Sequence[Cut]) -> Mo
             by_sizes = _by_sizes(signals, start_s, end_s)
             checks = [_checked(signals, evidence, moving) for moving in by_sizes]
             wishes += [(0.0, run) for check in checks for run in check.wishes]
-            found += [check.motion for check in checks if check.motion is not None]
+            told = [check.motion for check in checks if check.motion is not None]
+            found += told
+            if signals.has_short_gops:  # keys are at hand, and may show what sizes do not
+                shown = _by_looks(signals, _looks(signals, evidence, start_s, end_s))
+                found += [moving for moving in shown if not any(_overlap(moving, other) for other in told)]
         elif signals.has_short_gops:
             looks = _looks(signals, evidence, start_s, end_s)
             found += _by_looks(signals, looks)
             wishes += _unseen(signals, evidence, looks)
     ordered = tuple(run for _, run in sorted(wishes, key=lambda wish: wish[0]))
     return MotionFindings(tuple(found), ordered)
+
+
+def _overlap(one: Motion, other: Motion) -> bool:
+    return one.start_s < other.end_s and other.start_s < one.end_s
 
 
 @dataclass(frozen=True, slots=True)
