@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.video.compare import Picture
-from pipeline.video.motion import find_motion
+from pipeline.video.motion import _grounds, find_motion
 from pipeline.video.signals import signals
 from tests.video.synthetic import evidence_of, index_of, picture
 
@@ -56,3 +56,10 @@ def test_gaps_between_decoded_keys_are_wished_for() -> None:
     wishes = find_motion(signals(index_of(sizes, keys)), evidence, []).wishes
     assert wishes
     assert all(run.samples[0] in keys and run.samples[0] not in evidence.exact for run in wishes)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5])
+def test_the_background_is_the_median_of_the_keys_beside(count: int) -> None:
+    pictures = np.random.default_rng(count).uniform(0, 255, (count + 1, 6, 7)).astype(np.float32)
+    (ground,) = _grounds(pictures, count)
+    assert np.array_equal(ground, np.median(pictures[:count], axis=0).astype(np.float32))
