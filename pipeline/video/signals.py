@@ -51,7 +51,7 @@ def _middle_s(bump: Bump) -> float:
 class Signals:
     """Per-sample facts derived from an index of n samples.
 
-    `t_s` float64 (n,) seconds from the first displayed frame; `anchors` int64: the readable, displayed keys
+    `t_s` float64 (n,) seconds from the first displayed frame; `keys` int64; `anchors` int64: the readable, shown keys
     worth decoding, thinned to one in 0.45 s and the irregular ones; `is_irregular` bool (n,): keys off the beat;
     `size_ratio` float64 (n,): a sample's size over the 85th percentile of the 12 non-key samples before it;
     `key_share` float64 (n,): its size over the median key's; `is_reference` bool (n,): samples that decoding can
@@ -63,6 +63,7 @@ class Signals:
 
     index: SampleIndex
     t_s: NDArray[np.float64]
+    keys: NDArray[np.int64]
     anchors: NDArray[np.int64]
     is_irregular: NDArray[np.bool_]
     size_ratio: NDArray[np.float64]
@@ -109,8 +110,8 @@ class Signals:
 
     def next_key(self, sample: int) -> int:
         """The first key after `sample`, or the number of samples."""
-        following = np.flatnonzero(self.index.is_key[sample + 1 :])
-        return sample + 1 + int(following[0]) if len(following) else len(self.index)
+        at = int(np.searchsorted(self.keys, sample, side="right"))
+        return int(self.keys[at]) if at < len(self.keys) else len(self.index)
 
 
 def signals(index: SampleIndex) -> Signals:
@@ -128,6 +129,7 @@ def signals(index: SampleIndex) -> Signals:
     return Signals(
         index=index,
         t_s=t_s,
+        keys=keys,
         anchors=anchors,
         is_irregular=is_irregular,
         size_ratio=_size_ratio(index),

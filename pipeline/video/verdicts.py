@@ -82,9 +82,8 @@ def look_before(signals: Signals, key: int) -> Look | None:
     """At the last sample before a key that decoding can step on."""
     index = signals.index
     first = max(0, key - 2 * _FLASH_SAMPLES)
-    usable = np.flatnonzero(~index.is_key & signals.is_reference & index.is_readable)
-    usable = usable[(usable >= first) & (usable < key)]
-    return Look(int(usable[-1]), _LONG_LOOK_BYTES) if len(usable) else None
+    usable = ~index.is_key[first:key] & signals.is_reference[first:key] & index.is_readable[first:key]
+    return Look(first + int(np.flatnonzero(usable)[-1]), _LONG_LOOK_BYTES) if usable.any() else None
 
 
 def is_violent(evidence: Evidence, look: Look) -> bool:

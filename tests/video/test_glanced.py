@@ -93,4 +93,7 @@ def test_the_longest_shots_without_a_picture_are_shown_by_their_first_key() -> N
 
 def test_only_many_likely_places_are_worth_glances_instead_of_keys() -> None:
     assert not is_dense(_signals(_hard(100, 0.9)))
-    assert is_dense(_signals(*(_hard(sample, 0.9) for sample in range(20, 580, 40))))
+    many = range(20, 580, 40)
+    assert is_dense(_signals(*(_hard(sample, 0.95) for sample in many)))
+    assert is_dense(_signals(*(_gradual(sample, 0.6) for sample in many)))
+    assert not is_dense(_signals(*(_hard(sample, 0.7) for sample in many)))  # as before a still camera without noise
