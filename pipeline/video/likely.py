@@ -23,6 +23,7 @@ _NEAR, _FAR = 9, 30
 _HINGE, _CAP = 0.3, 3.0
 _SMOOTH = 9
 _FEWEST = 60
+_PIECE, _PIECE_MARGIN = 18_000, 100
 _KEY_RATIO = 2.0
 _HARD_APART_S, _GRADUAL_APART_S = 0.1, 0.6
 _HARD_LIKELY, _GRADUAL_LIKELY = 0.2, 0.12
@@ -58,8 +59,8 @@ def suspicious_places(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[Pla
     sizes = index.size_bytes[order]
     if len(order) < _FEWEST or is_key.sum() < 3 or np.median(sizes[is_key]) < _KEY_RATIO * np.median(sizes[~is_key]):
         return ()
-    levels, columns = signs(sizes, is_key)
-    hard, gradual = (_logistic(columns, weights) for weights in (HARD, GRADUAL))
+    levels = np.log(sizes + _SMALLEST_BYTES)
+    hard, gradual = _likelihoods(sizes, is_key, HARD, GRADUAL)
     hard[levels < _around(np.where(is_key, -np.inf, levels), 1).max(axis=1)] = 0.0
     gradual = np.convolve(gradual, np.full(_SMOOTH, 1 / _SMOOTH), "same")
     for column in (hard, gradual):
@@ -88,8 +89,8 @@ def blends(index: SampleIndex, t_s: NDArray[np.float64]) -> tuple[Place, ...]:
     if len(order) < _FEWEST:
         return ()
     is_key = index.is_key[order]
-    _, columns = signs(index.size_bytes[order], is_key)
-    likelihood = _logistic(columns, GRADUAL_HEVC if index.facts.codec == "hevc" else GRADUAL_WEB)
+    weights = GRADUAL_HEVC if index.facts.codec == "hevc" else GRADUAL_WEB
+    (likelihood,) = _likelihoods(index.size_bytes[order], is_key, weights)
     likelihood[is_key] = 0.0
     likelihood = np.convolve(likelihood, np.full(_SMOOTH, 1 / _SMOOTH), "same")
     likelihood[~index.is_readable[order]] = 0.0
@@ -113,6 +114,23 @@ def _peaks(
         if is_free[best] and len(found) < count:
             found.append((int(order[best]), float(t_s[best]), float(likelihood[best])))
             is_free[slice(*np.searchsorted(t_s, (t_s[best] - apart_s, t_s[best] + apart_s)))] = False
+    return found
+
+
+def _likelihoods(
+    size_bytes: NDArray[np.int64], is_key: NDArray[np.bool_], *tables: tuple[float, ...]
+) -> list[NDArray[np.float64]]:
+    """By each table of weights, every sample's likelihood; piece by piece, as two hours of signs take 200 MB."""
+    count = len(size_bytes)
+    found = [np.zeros(count) for _ in tables]
+    for start in range(0, count, _PIECE):
+        first, end = max(0, start - _PIECE_MARGIN), min(count, start + _PIECE)
+        inside = slice(first, min(count, end + _PIECE_MARGIN))
+        if not is_key[inside].any():
+            continue  # nothing to measure keys by
+        _, columns = signs(size_bytes[inside], is_key[inside])
+        for likelihood, weights in zip(found, tables, strict=True):
+            likelihood[start:end] = _logistic(columns[start - first : end - first], weights)
     return found
 
 

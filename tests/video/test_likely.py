@@ -55,3 +55,22 @@ def test_a_blend_of_a_long_gop_is_pointed_at_and_steady_motion_is_not() -> None:
     index = index_of(sizes, [0, 250, 500, 750])
     (place,) = blends(index, index.t_s)
     assert _BLEND[0] / FPS <= place.t_s <= _BLEND[1] / FPS
+
+
+def test_a_stream_without_keys_points_nowhere() -> None:
+    index = index_of([9_000] * 400, [])
+    assert blends(index, index.t_s) == ()
+
+
+def test_a_blend_is_found_in_every_piece_of_a_long_stream() -> None:
+    generator = np.random.default_rng(6)
+    count = 40_000
+    sizes = generator.integers(1_600, 2_500, count)
+    keys = list(range(0, count, 250))
+    sizes[keys] = 60_000
+    middles = (9_100, 18_010, 35_110)  # the second across the border of two pieces
+    for middle in middles:
+        sizes[middle - 15 : middle + 15] *= 9
+        sizes[keys] = 60_000
+    index = index_of(sizes.tolist(), keys)
+    assert [round(place.t_s) for place in blends(index, index.t_s)] == [round(middle / FPS) for middle in middles]
