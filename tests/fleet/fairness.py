@@ -2,9 +2,9 @@
 
     python -m tests.fleet.fairness [--videos 2000] [--workers 2]
 
-First each of ten tenants uploads one video to an idle fleet. Then one tenant fills the lane, and ten others upload one
-video each: they must be decided within three times the idle time. A stage that sleeps makes a video as slow as a real
-one, about.
+First ten tenants upload one video each to an idle fleet, one after the other and then at once. Then one tenant fills
+the lane, and ten others upload one video each: they must be decided within three times what the ten took on the idle
+fleet. A stage that sleeps makes a video as slow as a real one, about, and takes one of the places for inference.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def run(videos: int, workers: int, folder: Path, *, small: int = SMALL) -> dict[
         stand.wait_until_settled(len(expected), timeout_s=60, every_s=0.05)
         idle = {_key(100 + number, number): next(clips) for number in range(small)}
         idle_s = _one_by_one(stand, idle)
-        expected |= idle
+        at_once = {_key(150 + number, number): next(clips) for number in range(small)}
+        idle_at_once_s = _together(stand, at_once)
+        expected |= idle | at_once
         flood = {_key(1, number): next(clips) for number in range(videos)}
         expected |= flood
         flood_s = _upload(stand, flood)
@@ -63,18 +65,18 @@ def run(videos: int, workers: int, folder: Path, *, small: int = SMALL) -> dict[
             worker.terminate()
             worker.wait(60)
         found = account(stand, expected)
-    idle_median_s = statistics.median(idle_s)
-    ratio = max(waits_s) / idle_median_s
+    ratio = max(waits_s) / max(idle_at_once_s)
     return {
         "kind": "fairness",
         "flood": videos,
         "workers": workers,
         "idle_s": idle_s,
-        "idle_median_s": idle_median_s,
+        "idle_at_once_s": idle_at_once_s,
         "flood_upload_s": flood_s,
         "left_of_the_flood_then": left,
         "waits_s": waits_s,
         "worst_ratio": ratio,
+        "worst_ratio_to_one_alone": max(waits_s) / statistics.median(idle_s),
         "settled": everything,
         "account": found.as_json(),
         "ok": ratio <= MOST and left > 0 and not found.faults(),
@@ -112,11 +114,13 @@ def page(result: dict[str, Any]) -> str:
     rows: list[list[object]] = [
         ["videos of the large tenant", result["flood"]],
         ["workers", result["workers"]],
-        ["idle system, median s", result["idle_median_s"]],
+        ["idle fleet, one video alone: median s", statistics.median(result["idle_s"])],
+        ["idle fleet, ten at once: slowest s", max(result["idle_at_once_s"])],
         ["left of the flood when the ten were decided", result["left_of_the_flood_then"]],
         ["the ten: median s", statistics.median(result["waits_s"])],
         ["the ten: slowest s", max(result["waits_s"])],
-        ["slowest against idle (at most 3)", result["worst_ratio"]],
+        ["slowest against the slowest of ten on the idle fleet (at most 3)", result["worst_ratio"]],
+        ["slowest against one video alone", result["worst_ratio_to_one_alone"]],
         ["holds", "yes" if result["ok"] else f"no: {result['account']['faults']}"],
     ]
     return (
