@@ -225,7 +225,7 @@ def _looks(signals: Signals, evidence: Evidence, start_s: float, end_s: float) -
     found, typical = [], []
     for sample, picture, around in zip(samples, exposed, grounds, strict=True):
         levels = [np.abs(picture - ground) for ground in around]
-        usual = [float(np.median(level)) for level in levels]
+        usual = [_typical(level) for level in levels]
         areas = [
             float((level > max(_CHANGED_LEVELS, _NOISE_FACTOR * base)).mean())
             for level, base in zip(levels, usual, strict=True)
@@ -238,7 +238,12 @@ def _looks(signals: Signals, evidence: Evidence, start_s: float, end_s: float) -
 def _exposed(luma: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Brought to a median brightness of its own, so that a change of exposure is none of the picture."""
     light = luma.astype(np.float32) - _BLACK_LEVEL
-    return np.asarray(light * (_USUAL_LIGHT / max(8.0, float(np.median(light)))), np.float32)
+    return np.asarray(light * (_USUAL_LIGHT / max(8.0, _typical(light))), np.float32)
+
+
+def _typical(picture: NDArray[np.float32]) -> float:
+    """The median of every fourth pixel: as good as that of all, for a quarter of the time."""
+    return float(np.median(picture[::2, ::2]))
 
 
 def _grounds(exposed: NDArray[np.float32], position: int) -> list[NDArray[np.float32]]:
