@@ -18,12 +18,10 @@ def candidates(signals: Signals, key: int, end: int, min_ratio: float, min_share
     """Non-key samples in (key, end) that stand out by size, the largest first."""
     inner = np.arange(key + 1, min(end, signals.next_key(key)))
     sizes = signals.index.size_bytes
-    usable = (
-        signals.is_reference[inner]
-        & signals.index.is_readable[inner]
-        & (np.maximum(signals.size_ratio[inner], _over_neighbours(sizes[inner])) > min_ratio)
-        & (signals.key_share[inner] > min_share)
-    )
+    usable = signals.is_reference[inner] & signals.index.is_readable[inner] & (signals.key_share[inner] > min_share)
+    if not usable.any():  # mostly: what follows costs more
+        return []
+    usable &= np.maximum(signals.size_ratio[inner], _over_neighbours(sizes[inner])) > min_ratio
     found = [
         int(sample)
         for sample in inner[usable]
