@@ -6,12 +6,16 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+_TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/[^/\"]+")
+"""Folders of one run say nothing to anybody else."""
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 
 
@@ -42,7 +46,8 @@ def machine() -> dict[str, Any]:
 def write_json(name: str, result: Mapping[str, Any], folder: Path = FOLDER) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **result}, indent=1, default=str) + "\n")
+    text = json.dumps({"machine": machine(), **result}, indent=1, default=str)
+    path.write_text(_TEMPORARY.sub("…", text) + "\n")
     return path
 
 
