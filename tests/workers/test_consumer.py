@@ -35,6 +35,12 @@ def _no_logs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def unswept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is dropped, however slow the machine is: the queues in memory hand nothing out twice."""
+    monkeypatch.setattr(consumer_module, "_SWEEP_S", float("inf"))
+
+
 def test_every_message_is_screened_and_deleted() -> None:
     world = World(uploads=[own("a"), s3("b")], backfill=[own("c")])
     world.consume()
@@ -336,7 +342,7 @@ def test_a_queue_that_fails_is_told_to_the_breakers(monkeypatch: pytest.MonkeyPa
         wait_until(lambda: len(gate.seen) == 3, "three failures are told")
 
 
-def test_a_tenant_with_thousands_of_messages_does_not_hold_up_the_others() -> None:
+def test_a_tenant_with_thousands_of_messages_does_not_hold_up_the_others(unswept: None) -> None:
     handler = FakeHandler()
     handler.gate.clear()
     big = [own(f"big/{n}") for n in range(300)]
@@ -346,11 +352,12 @@ def test_a_tenant_with_thousands_of_messages_does_not_hold_up_the_others() -> No
         wait_until(lambda: world.held("uploads") == 308, "the worker has seen all", timeout_s=20)
         handler.gate.set()
         world.drain()
-    assert all(key.startswith("small") for key in handler.screened[2:12])
+    # the large tenant may have its turn once among them, when both of its videos end at once
+    assert sum(key.startswith("small") for key in handler.screened[2:13]) == 10
     assert len(handler.screened) == 310
 
 
-def test_what_will_not_be_begun_soon_is_hidden_for_a_moment_so_that_another_worker_gets_it() -> None:
+def test_what_will_not_be_begun_soon_is_hidden_for_a_moment_so_that_another_worker_gets_it(unswept: None) -> None:
     handler = FakeHandler()
     handler.gate.clear()
     world = World(uploads=[own(f"{n}") for n in range(204)], handler=handler, concurrency=2, look_ahead=1000)
@@ -377,7 +384,7 @@ def test_what_waits_inside_is_given_back_at_once_when_the_worker_stops() -> None
     assert len(world.uploads.deleted) == 1
 
 
-def test_thousands_that_wait_are_given_back_by_several_requests_at_a_time() -> None:
+def test_thousands_that_wait_are_given_back_by_several_requests_at_a_time(unswept: None) -> None:
     meet = threading.Barrier(8, timeout=5)
 
     class Slow(FakeQueue):
